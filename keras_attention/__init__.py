@@ -1,0 +1,21 @@
+"""Attention for Keras 3 on TensorFlow: exact, safe to save, served anywhere.
+
+Importing the package registers every layer, which is all that loading a
+saved model needs.
+"""
+
+import importlib
+
+from keras_attention import layers, models, ops
+
+__version__ = "0.1.0"
+__all__ = ["export", "layers", "models", "ops", "reference", "visualize"]
+
+_LAZY = ("export", "reference", "visualize")
+
+
+def __getattr__(name):
+    """Imports the parts that loading a model does not need on first use."""
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

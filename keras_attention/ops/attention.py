@@ -1,0 +1,226 @@
+"""The one door to attention: checks its inputs and picks a kernel."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+from keras import ops
+
+from keras_attention.ops import dense, masks
+
+HALF_TYPES = ("float16", "bfloat16")
+
+
+def dot_product_attention(
+    query,
+    key,
+    value,
+    attention_mask=None,
+    attention_bias=None,
+    *,
+    query_mask=None,
+    key_mask=None,
+    use_causal_mask=False,
+    sliding_window=None,
+    scale=None,
+    dropout=0.0,
+    seed=None,
+    return_attention_scores=False,
+    flash_attention=None,
+):
+    """Scaled dot-product attention, exact on every path.
+
+    Heads come before time: `(B, N, T, H)`, and any number of leading axes
+    will do, down to `(T, H)`. The key and value may have fewer heads than
+    the query (grouped-query attention), as long as the counts divide.
+
+    Float16 and bfloat16 inputs are computed in float32 and cast last. A query
+    that may attend to nothing gets a context vector of zeros. What stands at
+    a wholly hidden key never reaches the result, NaN included.
+
+    Args:
+        query: Tensor `(..., N, T, H)`.
+        key: Tensor `(..., K, S, H)`.
+        value: Tensor `(..., K, S, Hv)`.
+        attention_mask: Boolean mask `(T, S)`, `(B, T, S)`, `(B, 1, T, S)` or
+            `(B, N, T, S)`, True where a query may attend. Also takes a ready
+            `AttentionMask`, which then replaces every other mask argument.
+        attention_bias: Additive bias of the same shapes, added to the scaled
+            scores. Minus infinity hides a key.
+        query_mask: Boolean padding mask `(B, T)`.
+        key_mask: Boolean padding mask `(B, S)`.
+        use_causal_mask: Whether query t sees only keys s with `s <= t`.
+        sliding_window: Query t sees only keys with
+            `abs(t - s) < sliding_window`.
+        scale: Number the queries are multiplied by. Defaults to
+            `1 / sqrt(H)`.
+        dropout: Rate at which attention weights are dropped. Pass 0 at
+            inference.
+        seed: Integer or `keras.random.SeedGenerator` for the dropout.
+        return_attention_scores: Whether to return the weights as well.
+        flash_attention: None to choose, True for the kernel of linear memory
+            or an error that says why not, False for dense.
+
+    Returns:
+        The context `(..., N, T, Hv)`, or with `return_attention_scores` the
+        tuple of it and the weights `(..., N, T, S)`, taken before dropout.
+        Both in the widest dtype of the inputs.
+
+    Raises:
+        TypeError: A mask is neither boolean nor integers.
+        ValueError: Shapes do not fit together, or `flash_attention=True`
+            cannot be had.
+
+    Example:
+
+    >>> query = keras.random.normal((2, 4, 3, 8))
+    >>> key = keras.random.normal((2, 4, 5, 8))
+    >>> value = keras.random.normal((2, 4, 5, 6))
+    >>> dot_product_attention(query, key, value).shape
+    TensorShape([2, 4, 3, 6])
+
+    Reference:
+        [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
+    """
+    query, key, value, out_dtype = _to_compute_dtype(query, key, value)
+    check_shapes(query.shape, key.shape, value.shape)
+    bias = masks.check_bias(
+        attention_bias, tuple(query.shape[:-2]), query.shape[-2], key.shape[-2]
+    )
+    mask = attention_mask
+    if not isinstance(mask, masks.AttentionMask):
+        mask = masks.combine(
+            query.shape,
+            key.shape,
+            attention_mask=attention_mask,
+            attention_bias=bias,
+            query_mask=query_mask,
+            key_mask=key_mask,
+            use_causal_mask=use_causal_mask,
+            sliding_window=sliding_window,
+        )
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    query = masks.hide(query, mask.visible_queries())
+    visible_keys = _for_heads_of(key, mask.visible_keys())
+    key = masks.hide(key, visible_keys)
+    value = masks.hide(value, visible_keys)
+
+    kernel = choose_kernel(flash_attention, return_attention_scores)
+    context, weights = KERNELS[kernel](
+        query,
+        key,
+        value,
+        mask,
+        bias=bias,
+        scale=scale,
+        dropout=dropout,
+        seed=seed,
+    )
+    context = ops.cast(context, out_dtype)
+    if return_attention_scores:
+        return context, ops.cast(weights, out_dtype)
+    return context
+
+
+KERNELS = {"dense": dense.attend}
+
+
+def choose_kernel(flash_attention=None, return_attention_scores=False) -> str:
+    """Returns the name of the kernel that will run.
+
+    Args:
+        flash_attention: As in `dot_product_attention`.
+        return_attention_scores: Whether the weights are wanted.
+
+    Returns:
+        A key of `KERNELS`.
+
+    Raises:
+        ValueError: `flash_attention=True` cannot be had.
+
+    Example:
+
+    >>> choose_kernel(flash_attention=False)
+    'dense'
+    """
+    if flash_attention and return_attention_scores:
+        raise ValueError(
+            "Attention scores are a (T, S) tensor, which the kernel of linear "
+            "memory never makes. Pass `flash_attention=None` (or leave "
+            "`return_attention_scores` out). Received: "
+            f"flash_attention={flash_attention}, "
+            f"return_attention_scores={return_attention_scores}"
+        )
+    return "dense"
+
+
+def check_shapes(query_shape, key_shape, value_shape) -> None:
+    """Refuses shapes that no attention fits.
+
+    Args:
+        query_shape: `(..., N, T, H)`.
+        key_shape: `(..., K, S, H)`.
+        value_shape: `(..., K, S, Hv)`.
+
+    Raises:
+        ValueError: Ranks, widths, lengths or head counts do not match.
+    """
+    shapes = {
+        "query": tuple(query_shape),
+        "key": tuple(key_shape),
+        "value": tuple(value_shape),
+    }
+    received = ", ".join(f"{k}.shape={v}" for k, v in shapes.items())
+    query, key, value = shapes.values()
+    if not len(query) == len(key) == len(value) or len(query) < 2:
+        raise ValueError(
+            "`query`, `key` and `value` must have the same rank, at least 2: "
+            f"(..., T, H), (..., S, H) and (..., S, Hv). Received: {received}"
+        )
+    if _differ(query[-1], key[-1]):
+        raise ValueError(
+            "The last axes of `query` and `key` (the head width H) must be "
+            f"equal: their products are the scores. Received: {received}"
+        )
+    if _differ(key[-2], value[-2]):
+        raise ValueError(
+            "`key` and `value` must have the same length S: each key belongs "
+            f"to one value. Received: {received}"
+        )
+    if len(query) > 2 and key[-3] != value[-3]:
+        raise ValueError(
+            "`key` and `value` must have the same number of heads (or batch "
+            f"size) at axis -3. Received: {received}"
+        )
+    if len(query) > 3 and query[-3] % key[-3]:
+        raise ValueError(
+            f"The number of query heads ({query[-3]}) must be a multiple of "
+            f"the number of key and value heads ({key[-3]}). "
+            f"Received: {received}"
+        )
+
+
+def _differ(first, second) -> bool:
+    return None not in (first, second) and first != second
+
+
+def _to_compute_dtype(query, key, value):
+    """Converts to tensors of one dtype in which the scores are safe."""
+    tensors = [ops.convert_to_tensor(x) for x in (query, key, value)]
+    dtypes = [keras.backend.standardize_dtype(x.dtype) for x in tensors]
+    out_dtype = keras.backend.result_type(*dtypes)
+    if not keras.backend.is_float_dtype(out_dtype):
+        out_dtype = keras.config.floatx()
+    compute_dtype = "float32" if out_dtype in HALF_TYPES else out_dtype
+    return *(ops.cast(x, compute_dtype) for x in tensors), out_dtype
+
+
+def _for_heads_of(key, visible):
+    """Reduces a mask per query head to the heads that `key` has."""
+    if visible is None or len(key.shape) < 4:
+        return visible
+    if visible.shape[-2] in (1, key.shape[-3]):
+        return visible
+    return ops.any(visible, axis=-2, keepdims=True)

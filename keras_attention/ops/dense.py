@@ -1,0 +1,93 @@
+"""Attention with the scores written out: the readable definition.
+
+Similarity, scale, softmax, weighted sum. Runs on every Keras backend and
+makes a tensor of shape `(..., T, S)`; `blockwise.py` gives the same numbers
+without one.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_attention.ops.masks import AttentionMask
+
+
+def attend(
+    query,
+    key,
+    value,
+    mask: AttentionMask,
+    *,
+    bias=None,
+    scale,
+    dropout=0.0,
+    seed=None,
+):
+    """Scaled dot-product attention that keeps its scores.
+
+    Args:
+        query: Float32 or float64 tensor `(..., N, T, H)`.
+        key: Tensor `(..., K, S, H)`, where K divides N.
+        value: Tensor `(..., K, S, Hv)`.
+        mask: An `AttentionMask`.
+        bias: Additive bias that broadcasts to `(..., N, T, S)`, or None.
+        scale: Number the queries are multiplied by.
+        dropout: Rate at which weights are dropped; 0 at inference.
+        seed: Seed of the dropout: integer or `keras.random.SeedGenerator`.
+
+    Returns:
+        A tuple of the context `(..., N, T, Hv)` and the attention weights
+        `(..., N, T, S)` before dropout.
+    """
+    similarity = _grouped_matmul(query * scale, ops.swapaxes(key, -1, -2))
+    weights = weigh(similarity, mask, bias)
+    kept = weights
+    if dropout:
+        kept = keras.random.dropout(weights, dropout, seed=seed)
+    return _grouped_matmul(kept, value), weights
+
+
+def weigh(scores, mask: AttentionMask, bias=None):
+    """Turns scores into attention weights: bias, mask, softmax.
+
+    Args:
+        scores: Float32 or float64 tensor `(..., T, S)`, already scaled.
+        mask: An `AttentionMask`.
+        bias: Additive bias that broadcasts to `(..., T, S)`, or None.
+
+    Returns:
+        Weights shaped like `scores`. Each row sums to one, or is all zero
+        where a query may attend to nothing.
+    """
+    lowest = float(np.finfo(keras.backend.standardize_dtype(scores.dtype)).min)
+    if bias is not None:
+        # -inf is hidden through the mask; as a number it would turn a wholly
+        # hidden row into NaN.
+        bias = ops.maximum(ops.cast(bias, scores.dtype), lowest)
+        scores = scores + bias
+    shape = ops.shape(scores)
+    visible = mask.dense(shape[-2], shape[-1])
+    if visible is None:
+        return ops.softmax(scores, axis=-1)
+    # Selected before, so that nothing hidden counts, and after, so that a
+    # row with nothing to see is zero instead of uniform.
+    weights = ops.softmax(ops.where(visible, scores, lowest), axis=-1)
+    return ops.where(visible, weights, ops.zeros((), weights.dtype))
+
+
+def _grouped_matmul(left, right):
+    """Matrix product where `right` may have fewer heads than `left`.
+
+    `left` `(..., N, T, X)` times `right` `(..., K, X, Y)` is
+    `(..., N, T, Y)`: each of the K heads serves N / K heads of `left`, which
+    are stacked along T so that no head of `right` is repeated in memory.
+    """
+    if len(left.shape) < 3 or left.shape[-3] == right.shape[-3]:
+        return ops.matmul(left, right)
+    *lead, heads, rows, width = ops.shape(left)
+    groups = right.shape[-3]
+    stacked = (*lead, groups, heads // groups * rows, width)
+    product = ops.matmul(ops.reshape(left, stacked), right)
+    return ops.reshape(product, (*lead, heads, rows, right.shape[-1]))
