@@ -1,0 +1,65 @@
+# Development tasks; `make help` lists them.
+# Each target makes its own environment first, and again only when setup.cfg
+# or constraints.txt change.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: clean demo format help lint test test-oldest
+
+# The Python that .venv is made from: `make test PYTHON=python3.12`.
+PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+
+VENV := .venv
+OLDEST_VENV := .venv-oldest
+OLDEST := 'keras==3.10.*' 'tensorflow==2.18.*'
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# --no-build-isolation: the build, too, uses the pinned setuptools.
+INSTALL := bin/python -m pip install --quiet --no-build-isolation
+
+demo: $(VENV)/.extras-demo  ## Train a small model, save it, serve it
+	$(VENV)/bin/keras-attention demo $(DEMO_ARGS)
+
+test: $(VENV)/.extras-demo,serving,test  ## Run tests and doctests; PYTEST_ARGS="..." to choose
+	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+test-oldest: $(OLDEST_VENV)/.extras-demo,serving,test  ## Run them on the oldest supported Keras and TensorFlow
+	$(OLDEST_VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.extras-lint  ## Check style and types
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.extras-lint  ## Rewrite the code in the project's style
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+clean:  ## Remove environments, caches and build products
+	rm -rf $(VENV) $(OLDEST_VENV) build dist *.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## Show this list
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "  %-13s%s\n", $$1, $$2}' Makefile
+
+$(VENV)/.extras-%: setup.cfg constraints.txt $(VENV)/.created
+	@echo "Installing keras-attention[$*] into $(VENV) ..."
+	@$(VENV)/$(INSTALL) -c constraints.txt -e '.[$*]'
+	@touch $@
+
+# Keras and TensorFlow are held back, so the pinned versions do not apply.
+$(OLDEST_VENV)/.extras-%: setup.cfg $(OLDEST_VENV)/.created
+	@echo "Installing keras-attention[$*] into $(OLDEST_VENV) ..."
+	@$(OLDEST_VENV)/$(INSTALL) $(OLDEST) -e '.[$*]'
+	@touch $@
+
+$(VENV)/.created $(OLDEST_VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "keras-attention needs Python 3.10 or newer; '$(PYTHON)' is" \
+	    "`$(PYTHON) --version 2>&1`. Try: make $(MAKECMDGOALS)" \
+	    "PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet -c constraints.txt pip setuptools
+	@touch $@
