@@ -83,7 +83,7 @@ def dot_product_attention(
     Reference:
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
-    query, key, value, out_dtype = _to_compute_dtype(query, key, value)
+    query, key, value = (ops.convert_to_tensor(x) for x in (query, key, value))
     check_shapes(query.shape, key.shape, value.shape)
     bias = masks.check_bias(
         attention_bias, tuple(query.shape[:-2]), query.shape[-2], key.shape[-2]
@@ -100,13 +100,58 @@ def dot_product_attention(
             use_causal_mask=use_causal_mask,
             sliding_window=sliding_window,
         )
-    if scale is None:
-        scale = 1.0 / math.sqrt(query.shape[-1])
     query = masks.hide(query, mask.visible_queries())
     visible_keys = _for_heads_of(key, mask.visible_keys())
-    key = masks.hide(key, visible_keys)
-    value = masks.hide(value, visible_keys)
+    context, weights = attend(
+        query,
+        masks.hide(key, visible_keys),
+        masks.hide(value, visible_keys),
+        mask,
+        bias=bias,
+        scale=scale,
+        dropout=dropout,
+        seed=seed,
+        return_attention_scores=return_attention_scores,
+        flash_attention=flash_attention,
+    )
+    return (context, weights) if return_attention_scores else context
 
+
+def attend(
+    query,
+    key,
+    value,
+    mask,
+    *,
+    bias=None,
+    scale=None,
+    dropout=0.0,
+    seed=None,
+    return_attention_scores=False,
+    flash_attention=None,
+):
+    """Runs a kernel on inputs that are checked and clean already.
+
+    The inner half of `dot_product_attention`, for layers that have hidden
+    their padding before they projected it.
+
+    Args:
+        query: Tensor `(..., N, T, H)`.
+        key: Tensor `(..., K, S, H)`, finite at hidden positions.
+        value: Tensor `(..., K, S, Hv)`, finite at hidden positions.
+        mask: An `AttentionMask`.
+        bias: Additive bias that broadcasts to `(..., N, T, S)`, or None.
+        scale: As in `dot_product_attention`.
+        dropout: As in `dot_product_attention`.
+        seed: As in `dot_product_attention`.
+        return_attention_scores: As in `dot_product_attention`.
+        flash_attention: As in `dot_product_attention`.
+
+    Returns:
+        A tuple of the context and the weights; the weights are None where
+        they were not asked for.
+    """
+    query, key, value, out_dtype = _to_compute_dtype(query, key, value)
     kernel = choose_kernel(flash_attention, return_attention_scores)
     context, weights = KERNELS[kernel](
         query,
@@ -114,14 +159,13 @@ def dot_product_attention(
         value,
         mask,
         bias=bias,
-        scale=scale,
+        scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else scale,
         dropout=dropout,
         seed=seed,
     )
-    context = ops.cast(context, out_dtype)
-    if return_attention_scores:
-        return context, ops.cast(weights, out_dtype)
-    return context
+    if not return_attention_scores:
+        return ops.cast(context, out_dtype), None
+    return ops.cast(context, out_dtype), ops.cast(weights, out_dtype)
 
 
 KERNELS = {"dense": dense.attend}
@@ -208,7 +252,7 @@ def _differ(first, second) -> bool:
 
 def _to_compute_dtype(query, key, value):
     """Converts to tensors of one dtype in which the scores are safe."""
-    tensors = [ops.convert_to_tensor(x) for x in (query, key, value)]
+    tensors = (query, key, value)
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in tensors]
     out_dtype = keras.backend.result_type(*dtypes)
     if not keras.backend.is_float_dtype(out_dtype):

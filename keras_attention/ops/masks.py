@@ -160,7 +160,9 @@ def combine(
     length_s = key_shape[-2]
     rank = len(lead)
 
-    full = check_full(attention_mask, "attention_mask", lead, length_q, length_s)
+    full = check_full(
+        attention_mask, "attention_mask", lead, length_q, length_s
+    )
     if attention_bias is not None:
         full = _both(full, ops.greater(attention_bias, -np.inf))
     query = check_padding(query_mask, "query_mask", lead, length_q)

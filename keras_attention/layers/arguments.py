@@ -1,0 +1,121 @@
+"""Constructor arguments of the layers, checked in one way."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+
+def positive_integer(name, value) -> int:
+    """Returns `value` as an integer of at least 1, or refuses it.
+
+    Example:
+
+    >>> positive_integer("num_heads", 8)
+    8
+    """
+    is_integer = isinstance(value, (int, np.integer))
+    if not is_integer or isinstance(value, bool) or value < 1:
+        raise ValueError(
+            f"Received an invalid value for argument `{name}`, expected a "
+            f"positive integer. Received: {name}={value}"
+        )
+    return int(value)
+
+
+def rate(name, value) -> float:
+    """Returns `value` as a number from 0 to 1, or refuses it.
+
+    Example:
+
+    >>> rate("dropout", 0.1)
+    0.1
+    """
+    if not isinstance(value, (int, float, np.number)) or not 0 <= value <= 1:
+        raise ValueError(
+            f"`{name}` must be a number from 0 to 1, the fraction of weights "
+            f"to drop. Received: {name}={value}"
+        )
+    return float(value)
+
+
+def feature_shape(name, value) -> tuple[int, ...] | None:
+    """Returns `value`, an integer, list or tuple, as a tuple.
+
+    Example:
+
+    >>> feature_shape("output_shape", 8)
+    (8,)
+    """
+    if value is None:
+        return None
+    items = (value,) if isinstance(value, (int, np.integer)) else value
+    try:
+        return tuple(positive_integer(name, item) for item in items)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Invalid `{name}`: expected a positive integer, or a tuple or "
+            f"list of them. Received: {name}={value}"
+        ) from error
+
+
+def axes(name, value) -> tuple[int, ...] | None:
+    """Returns `value`, an integer, list or tuple of axes, as a tuple.
+
+    Example:
+
+    >>> axes("attention_axes", -2)
+    (-2,)
+    """
+    if value is None:
+        return None
+    items = (value,) if isinstance(value, (int, np.integer)) else value
+    if not isinstance(items, (list, tuple)) or not items:
+        raise ValueError(
+            f"`{name}` must be an int, list, or tuple. Received: {name}={value}"
+        )
+    return tuple(int(item) for item in items)
+
+
+def head_groups(num_heads, num_key_value_heads) -> int:
+    """Returns the number of key and value heads, which divides `num_heads`.
+
+    Example:
+
+    >>> head_groups(8, None), head_groups(8, 2)
+    (8, 2)
+    """
+    if num_key_value_heads is None:
+        return num_heads
+    heads = positive_integer("num_key_value_heads", num_key_value_heads)
+    if num_heads % heads:
+        raise ValueError(
+            "`num_heads` must be a multiple of `num_key_value_heads`: each "
+            "key and value head serves the same number of query heads. "
+            f"Received: num_heads={num_heads}, num_key_value_heads={heads}"
+        )
+    return heads
+
+
+def serialize_dense(layer, activity_regularizer=None) -> dict:
+    """Returns the configuration of a layer's kernels and biases.
+
+    Args:
+        layer: A layer with the public attributes that are named below.
+        activity_regularizer: Given apart, since the attribute of that name
+            acts on the output of the whole layer.
+
+    Returns:
+        A dict that `json.dumps` takes, in Keras's order of arguments.
+    """
+    initializers, regularizers = keras.initializers, keras.regularizers
+    constraints = keras.constraints
+    return {
+        "kernel_initializer": initializers.serialize(layer.kernel_initializer),
+        "bias_initializer": initializers.serialize(layer.bias_initializer),
+        "kernel_regularizer": regularizers.serialize(layer.kernel_regularizer),
+        "bias_regularizer": regularizers.serialize(layer.bias_regularizer),
+        "activity_regularizer": regularizers.serialize(activity_regularizer),
+        "kernel_constraint": constraints.serialize(layer.kernel_constraint),
+        "bias_constraint": constraints.serialize(layer.bias_constraint),
+    }
