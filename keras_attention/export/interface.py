@@ -1,0 +1,292 @@
+"""What a model takes and gives, as flat, named, serveable tensors.
+
+A signature of a SavedModel is flat: named tensors in, named tensors out. This
+module reads the names, dtypes and shapes from a Keras model and turns its
+nested inputs and outputs into that form and back.
+"""
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_attention.models.naming import stable_name, unique_names
+
+_HALF = ("float16", "bfloat16")
+_ANONYMOUS = r"(keras_tensor|input_layer)(_\d+)?"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """The flat form of a model's inputs and outputs.
+
+    Attributes:
+        specs: One `tf.TensorSpec` per input, named, in the model's order.
+            Half-precision inputs are float32 here: no client can send less.
+        pack: Turns a flat list of tensors into the `(args, kwargs)` that the
+            model is called with.
+        name_outputs: Turns what the model returns into a dictionary of
+            tensors, half precision cast to float32.
+        declared: Whether the shapes were stated (by `keras.Input` or by
+            `input_signature`) and not guessed from the data that built it.
+    """
+
+    specs: tuple[tf.TensorSpec, ...]
+    pack: Callable[[list], tuple[tuple, dict]]
+    name_outputs: Callable[[Any], dict]
+    declared: bool
+
+
+def read_interface(model, input_signature=None):
+    """Reads the inputs and outputs of a built model.
+
+    Args:
+        model: A built `keras.Model`: Functional, Sequential or subclassed.
+        input_signature: Structure of `keras.KerasTensor`, `keras.InputSpec`
+            or `tf.TensorSpec` like the model's inputs. For a subclassed model
+            whose `call` takes several arguments, a dictionary of them.
+
+    Returns:
+        An `Interface`.
+
+    Raises:
+        TypeError: `model` is no Keras model, or an input is not dense.
+        ValueError: the model is not built, or a name cannot be served.
+    """
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            "`model` must be a `keras.Model`. "
+            f"Received: model={model} of type {type(model).__name__}"
+        )
+    if not model.built or _forgot_shapes(model, input_signature):
+        raise ValueError(
+            f"The model {model.name!r} is not built, so its inputs are "
+            "unknown. Call it once on data, or give it a `keras.Input`, "
+            f"before exporting it. Received: model={model}"
+        )
+    structure, declared = _input_structure(model, input_signature)
+    specs = _flat_specs(structure)
+    as_kwargs = _is_call_arguments(model, structure)
+    dtypes = [leaf.dtype for leaf in _leaves(structure)]
+
+    def pack(flat):
+        values = [tf.cast(x, d) for x, d in zip(flat, dtypes, strict=True)]
+        value = keras.tree.pack_sequence_as(
+            _as_indices(structure), list(values)
+        )
+        return ((), value) if as_kwargs else ((value,), {})
+
+    names = _operation_names(model)
+
+    def name_outputs(outputs):
+        return _name_outputs(outputs, names)
+
+    if not declared:
+        _warn_of_guess(model, specs)
+    return Interface(tuple(specs), pack, name_outputs, declared)
+
+
+def _forgot_shapes(model, input_signature):
+    return not (
+        input_signature is not None
+        or getattr(model, "inputs", None)
+        or model.get_build_config()
+    )
+
+
+def _input_structure(model, input_signature):
+    """Returns the nested specs of the inputs and whether they were stated."""
+    if input_signature is not None:
+        return _map_specs(_checked_spec, input_signature), True
+    inputs = getattr(model, "inputs", None)
+    if isinstance(model, keras.Sequential) and inputs:
+        return _sequential_structure(model, inputs[0])
+    if inputs:
+        return _map_specs(_checked_spec, model.input), True
+    shapes = model.get_build_config().get("input_shape")
+    if shapes is None:
+        raise ValueError(
+            f"The model {model.name!r} takes several arguments. Pass "
+            "`input_signature`, a dictionary with a `keras.KerasTensor` "
+            "for each argument of `call`."
+        )
+    return _from_shapes(shapes, _guess_dtype(_nested_layers(model))), False
+
+
+def _sequential_structure(model, tensor):
+    if tensor.shape[:1] in ((None,), ()):
+        return _checked_spec(tensor), True
+    return _from_shapes(tensor.shape, _guess_dtype(model.layers[:1])), False
+
+
+def _nested_layers(model):
+    nodes = tf.train.TrackableView(model).descendants()
+    return [node for node in nodes if isinstance(node, keras.Layer)]
+
+
+def _guess_dtype(layers):
+    """Dtype that a model without `keras.Input` reads, told by its layers.
+
+    Ids must not pass as floats, which mixed precision would round. Where ids
+    are guessed wrongly, the server refuses the floats it is sent.
+    """
+    if any(isinstance(x, keras.layers.TextVectorization) for x in layers):
+        return "string"
+    if any(isinstance(x, keras.layers.Embedding) for x in layers):
+        return "int32"
+    return "float32"
+
+
+def _from_shapes(shapes, dtype):
+    """Specs of the shapes a model was built with.
+
+    The batch is left open, and so is the length of ids.
+    """
+    if isinstance(shapes, dict):
+        return {k: _from_shapes(v, dtype) for k, v in shapes.items()}
+    if shapes and isinstance(shapes[0], (tuple, list)):
+        return [_from_shapes(v, dtype) for v in shapes]
+    if dtype == "int32" and len(shapes) == 2:
+        shapes = (None, None)
+    return keras.KerasTensor((None, *shapes[1:]), dtype=dtype)
+
+
+def _checked_spec(leaf):
+    """Turns any accepted description of one input into a `KerasTensor`."""
+    if getattr(leaf, "sparse", False) or getattr(leaf, "ragged", False):
+        raise TypeError(
+            "Only dense tensors can be served. Make the input dense inside "
+            f"the model. Received: input={leaf}"
+        )
+    if leaf.shape is None or leaf.dtype is None:
+        raise ValueError(
+            "Every input needs a shape and a dtype. "
+            f"Received: input_signature leaf {leaf}"
+        )
+    dtype = getattr(leaf.dtype, "name", leaf.dtype)
+    name = leaf.name or "keras_tensor"
+    return keras.KerasTensor(tuple(leaf.shape), dtype=dtype, name=name)
+
+
+def _map_specs(function, structure):
+    """Maps over nested dicts and lists; a spec or a shape is a leaf."""
+    if isinstance(structure, dict):
+        return {k: _map_specs(function, v) for k, v in structure.items()}
+    if isinstance(structure, (list, tuple)):
+        return type(structure)(_map_specs(function, v) for v in structure)
+    if not hasattr(structure, "shape") or not hasattr(structure, "dtype"):
+        raise TypeError(
+            "`input_signature` must hold `keras.KerasTensor`, "
+            "`keras.InputSpec` or `tf.TensorSpec`. "
+            f"Received: {structure} of type {type(structure).__name__}"
+        )
+    return function(structure)
+
+
+def _paths(structure, path=()):
+    """Yields `(path, leaf)` in the order in which `keras.tree` flattens."""
+    if isinstance(structure, dict):
+        for key in sorted(structure):
+            yield from _paths(structure[key], (*path, str(key)))
+    elif isinstance(structure, (list, tuple)):
+        for index, value in enumerate(structure):
+            yield from _paths(value, (*path, index))
+    else:
+        yield path, structure
+
+
+def _leaves(structure):
+    return [leaf for _, leaf in _paths(structure)]
+
+
+def _as_indices(structure):
+    """The structure with plain numbers at its leaves, to pack into."""
+    return keras.tree.map_structure(lambda _: 0, structure)
+
+
+def _flat_specs(structure):
+    names = []
+    for path, leaf in _paths(structure):
+        keys = [str(key) for key in path if isinstance(key, str)]
+        if keys:
+            names.append("_".join(str(key) for key in path))
+        elif re.fullmatch(_ANONYMOUS, leaf.name):
+            names.append("inputs")
+        else:
+            names.append(leaf.name)
+    names = [_served_name(name, "input") for name in unique_names(names)]
+    return [
+        tf.TensorSpec(
+            leaf.shape,
+            "float32" if leaf.dtype in _HALF else leaf.dtype,
+            name=name,
+        )
+        for name, leaf in zip(names, _leaves(structure), strict=True)
+    ]
+
+
+def _served_name(name, what):
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"The name of an {what} must start with a letter and hold only "
+            "letters, digits, '_', '.' and '-' to be usable in a signature. "
+            f"Received: {what} name={name!r}"
+        )
+    return name
+
+
+def _is_call_arguments(model, structure):
+    """Whether a dictionary of specs names arguments of `call`."""
+    if getattr(model, "inputs", None) or not isinstance(structure, dict):
+        return False
+    arguments = model.call.__code__.co_varnames[
+        1 : model.call.__code__.co_argcount
+    ]
+    return all(key in arguments for key in structure)
+
+
+def _operation_names(model):
+    """Stable names of what makes the outputs, in order; empty if unknown."""
+    if isinstance(model, keras.Sequential):
+        makers = model.layers[-1:]
+    else:
+        by_name = {op.name: op for op in getattr(model, "operations", ())}
+        makers = [by_name[name] for name in getattr(model, "output_names", ())]
+    return [stable_name(op.name, type(op).__name__) for op in makers]
+
+
+def _name_outputs(outputs, names):
+    flat = list(_paths(outputs))
+    labels = []
+    for index, (path, _) in enumerate(flat):
+        if any(isinstance(key, str) for key in path):
+            labels.append("_".join(str(key) for key in path))
+        elif len(names) == len(flat):
+            labels.append(names[index])
+        else:
+            labels.append("outputs")
+    labels = [_served_name(x, "output") for x in unique_names(labels)]
+    result = {}
+    for label, (_, value) in zip(labels, flat, strict=True):
+        value = tf.convert_to_tensor(value)
+        half = value.dtype.name in _HALF
+        result[label] = tf.cast(value, "float32") if half else value
+    return result
+
+
+def _warn_of_guess(model, specs):
+    if all(len(s.shape) == 2 and s.dtype.is_floating for s in specs):
+        return
+    warnings.warn(
+        f"The model {model.name!r} does not say what it takes. Its signature "
+        f"is guessed: {[(tuple(s.shape), s.dtype.name) for s in specs]}. "
+        "Pass `input_signature`, such as "
+        "`keras.KerasTensor((None, None), dtype='int32')`, or begin the "
+        "model with a `keras.Input`, to state shapes and dtypes.",
+        stacklevel=4,
+    )

@@ -1,0 +1,114 @@
+"""From a trained Keras model to a version folder of a model server."""
+
+import keras
+import tensorflow as tf
+
+from keras_attention.export.folder import (
+    check_base_path,
+    check_version,
+    staged,
+)
+from keras_attention.export.interface import read_interface
+from keras_attention.export.signatures import (
+    layer_endpoint,
+    serving_function,
+    trace,
+)
+from keras_attention.export.tracking import parameter_bytes, track_state
+
+_GRAPH_ALLOWANCE = 4 << 20
+
+
+def export_for_serving(
+    model,
+    base_path,
+    version=None,
+    input_signature=None,
+    overwrite=False,
+):
+    """Writes a model as a version folder that TensorFlow Serving loads.
+
+    The folder `base_path/<version>` appears whole, in one step: a server
+    that polls `base_path` never sees a part of it, and a process that dies
+    on the way leaves the other versions as they were. The weights are on
+    disk once. The signature `serving_default` takes the inputs under the
+    model's own names and dtypes (float32 for half precision), of any batch
+    size and of any length that the model leaves open, and returns a
+    dictionary of outputs, without dropout. Nothing in it needs Python.
+    `keras.layers.TFSMLayer(path)` makes a layer of it again.
+
+    Names given by the user are kept: keys of dictionaries, names of inputs
+    and of output layers. A name made up by Keras loses its counter, so that
+    a model built twice has the same signature: an unnamed input is `inputs`
+    and the output of an unnamed `Dense` is `dense`; what repeats is numbered
+    in order (`dense`, `dense_1`). The outputs of a subclassed model that
+    returns no dictionary are `outputs`, `outputs_1`, ...
+
+    Args:
+        model: A built `keras.Model`: Functional, Sequential or subclassed.
+        base_path: Folder that holds the versions of this model.
+        version: Positive integer; None for the next free number.
+        input_signature: Structure of `keras.KerasTensor`, `keras.InputSpec`
+            or `tf.TensorSpec` like the model's inputs. Needed where the model
+            does not say what it takes: a subclassed model, or a Sequential
+            one without `keras.Input`, knows only the shapes it was built
+            with, and those are taken otherwise, with any batch size.
+        overwrite: Whether to replace the version if it exists.
+
+    Returns:
+        The version folder, a `pathlib.Path`.
+
+    Raises:
+        TypeError: an argument is of the wrong type.
+        ValueError: the model cannot be served, or the folder cannot be
+            written. Nothing is left behind.
+
+    Example:
+
+    >>> import tempfile
+    >>> ids = keras.Input((None,), dtype="int32", name="ids")
+    >>> hidden = keras.layers.Embedding(10, 4, mask_zero=True)(ids)
+    >>> pooled = keras.layers.GlobalAveragePooling1D()(hidden)
+    >>> model = keras.Model(ids, keras.layers.Dense(2, name="label")(pooled))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export_for_serving(model, folder).name
+    '1'
+    """
+    _check_backend()
+    base = check_base_path(base_path)
+    number = check_version(base, version, overwrite)
+    interface = read_interface(model, input_signature)
+    serve = serving_function(model, interface)
+    signatures = {"serving_default": trace(serve, "serving_default")}
+    module = track_state([model], signatures.values())
+    module.serve = layer_endpoint(serve, interface)
+    space = int(1.05 * parameter_bytes([model])) + _GRAPH_ALLOWANCE
+    with staged(base, number, overwrite, space) as folder:
+        _save(module, folder, signatures)
+    return base / str(number)
+
+
+def _check_backend():
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "Exporting needs the TensorFlow backend. Save the model as "
+            "`.keras`, then load and export it in a process started with "
+            "KERAS_BACKEND=tensorflow. "
+            f"Received: backend={keras.backend.backend()!r}"
+        )
+
+
+def _save(module, folder, signatures):
+    try:
+        tf.saved_model.save(
+            module,
+            str(folder),
+            signatures=signatures,
+            options=tf.saved_model.SaveOptions(save_debug_info=False),
+        )
+    except (tf.errors.OpError, AssertionError, OSError, TypeError) as error:
+        raise ValueError(
+            "TensorFlow could not write the model (a full disk, or state "
+            "that no Keras layer tracks). "
+            f"Received: {type(error).__name__}: {error}"
+        ) from error
