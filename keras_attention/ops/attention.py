@@ -233,12 +233,21 @@ def check_shapes(query_shape, key_shape, value_shape) -> None:
             "`key` and `value` must have the same length S: each key belongs "
             f"to one value. Received: {received}"
         )
-    if len(query) > 2 and key[-3] != value[-3]:
+    lead = slice(0, 1 if len(query) == 3 else -3)
+    for other in (key, value):
+        if any(map(_differ, query[lead], other[lead])):
+            raise ValueError(
+                "`query`, `key` and `value` must have the same batch size (and "
+                f"other axes before the heads). Received: {received}"
+            )
+    if len(query) < 4:
+        return
+    if _differ(key[-3], value[-3]):
         raise ValueError(
-            "`key` and `value` must have the same number of heads (or batch "
-            f"size) at axis -3. Received: {received}"
+            "`key` and `value` must have the same number of heads at axis "
+            f"-3. Received: {received}"
         )
-    if len(query) > 3 and query[-3] % key[-3]:
+    if None not in (query[-3], key[-3]) and query[-3] % key[-3]:
         raise ValueError(
             f"The number of query heads ({query[-3]}) must be a multiple of "
             f"the number of key and value heads ({key[-3]}). "

@@ -84,7 +84,7 @@ def _grouped_matmul(left, right):
     `(..., N, T, Y)`: each of the K heads serves N / K heads of `left`, which
     are stacked along T so that no head of `right` is repeated in memory.
     """
-    if len(left.shape) < 3 or left.shape[-3] == right.shape[-3]:
+    if len(left.shape) < 4 or left.shape[-3] == right.shape[-3]:
         return ops.matmul(left, right)
     *lead, heads, rows, width = ops.shape(left)
     groups = right.shape[-3]
