@@ -57,9 +57,9 @@ $(OLDEST_VENV)/.extras-%: setup.cfg $(OLDEST_VENV)/.created
 
 $(VENV)/.created $(OLDEST_VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "keras-attention needs Python 3.10 or newer; '$(PYTHON)' is" \
-	    "`$(PYTHON) --version 2>&1`. Try: make $(MAKECMDGOALS)" \
-	    "PYTHON=/path/to/python3.11" >&2; exit 1; }
+	  echo "keras-attention needs Python 3.10 or newer, and '$(PYTHON)' is" \
+	    "not. Try: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \
+	  exit 1; }
 	$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet -c constraints.txt pip setuptools
 	@touch $@
