@@ -31,12 +31,49 @@ def rate(name, value) -> float:
     >>> rate("dropout", 0.1)
     0.1
     """
-    if not isinstance(value, (int, float, np.number)) or not 0 <= value <= 1:
+    is_number = isinstance(value, (int, float, np.number))
+    if not is_number or isinstance(value, bool) or not 0 <= value <= 1:
         raise ValueError(
             f"`{name}` must be a number from 0 to 1, the fraction of weights "
             f"to drop. Received: {name}={value}"
         )
     return float(value)
+
+
+def one_of(name, value, choices):
+    """Returns `value` if it is among `choices`, or refuses it.
+
+    Example:
+
+    >>> one_of("mode", "max", ("max", "mean"))
+    'max'
+    """
+    if value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise ValueError(
+            f"`{name}` must be one of {listed}. Received: {name}={value!r}"
+        )
+    return value
+
+
+def activation(name, value):
+    """Returns the activation function that `value` stands for.
+
+    Example:
+
+    >>> activation("activation", "relu").__name__
+    'relu'
+    """
+    try:
+        return keras.activations.get(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be the name of an activation of Keras, such as "
+            '"relu" or "gelu", or a function, which is saved by name if it '
+            "is registered with "
+            "`keras.saving.register_keras_serializable`. "
+            f"Received: {name}={value!r}"
+        ) from error
 
 
 def feature_shape(name, value) -> tuple[int, ...] | None:
@@ -70,7 +107,10 @@ def axes(name, value) -> tuple[int, ...] | None:
     if value is None:
         return None
     items = (value,) if isinstance(value, (int, np.integer)) else value
-    if not isinstance(items, (list, tuple)) or not items:
+    is_sequence = isinstance(items, (list, tuple)) and len(items) > 0
+    if not is_sequence or not all(
+        isinstance(item, (int, np.integer)) for item in items
+    ):
         raise ValueError(
             f"`{name}` must be an int, list, or tuple. Received: {name}={value}"
         )
@@ -95,6 +135,32 @@ def head_groups(num_heads, num_key_value_heads) -> int:
             f"Received: num_heads={num_heads}, num_key_value_heads={heads}"
         )
     return heads
+
+
+def separate(initializer):
+    """Returns an initializer that draws values of its own.
+
+    An unseeded initializer of Keras draws the same values at each call, so
+    that two kernels of one shape would start equal.
+    """
+    if isinstance(initializer, keras.initializers.Initializer):
+        return initializer.clone()
+    return initializer
+
+
+def serialize_kernel(layer) -> dict:
+    """Returns the configuration of a layer's kernels, ready for JSON."""
+    return {
+        "kernel_initializer": keras.initializers.serialize(
+            layer.kernel_initializer
+        ),
+        "kernel_regularizer": keras.regularizers.serialize(
+            layer.kernel_regularizer
+        ),
+        "kernel_constraint": keras.constraints.serialize(
+            layer.kernel_constraint
+        ),
+    }
 
 
 def serialize_dense(layer, activity_regularizer=None) -> dict:

@@ -43,10 +43,7 @@ def attend(
     """
     similarity = _grouped_matmul(query * scale, ops.swapaxes(key, -1, -2))
     weights = weigh(similarity, mask, bias)
-    kept = weights
-    if dropout:
-        kept = keras.random.dropout(weights, dropout, seed=seed)
-    return _grouped_matmul(kept, value), weights
+    return average(weights, value, dropout, seed), weights
 
 
 def weigh(scores, mask: AttentionMask, bias=None):
@@ -75,6 +72,23 @@ def weigh(scores, mask: AttentionMask, bias=None):
     # row with nothing to see is zero instead of uniform.
     weights = ops.softmax(ops.where(visible, scores, lowest), axis=-1)
     return ops.where(visible, weights, ops.zeros((), weights.dtype))
+
+
+def average(weights, value, dropout=0.0, seed=None):
+    """Averages the values with weights, of which dropout spares some.
+
+    Args:
+        weights: Attention weights `(..., N, T, S)`.
+        value: Tensor `(..., K, S, Hv)`, where K divides N.
+        dropout: Rate at which weights are dropped; 0 at inference.
+        seed: Seed of the dropout: integer or `keras.random.SeedGenerator`.
+
+    Returns:
+        The context `(..., N, T, Hv)`.
+    """
+    if dropout:
+        weights = keras.random.dropout(weights, dropout, seed=seed)
+    return _grouped_matmul(weights, value)
 
 
 def _grouped_matmul(left, right):

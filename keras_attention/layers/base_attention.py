@@ -1,0 +1,153 @@
+"""What the attention layers called with `(query, key, value)` share."""
+
+from __future__ import annotations
+
+import keras
+
+from keras_attention.layers import arguments
+from keras_attention.ops import attention, masks
+
+
+class BaseAttention(keras.layers.Layer):
+    """Masks, dropout and shapes; a subclass says how it attends.
+
+    Args:
+        dropout: Rate at which attention weights are dropped in training.
+        seed: Integer that seeds the dropout.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+    """
+
+    sliding_window: int | None = None
+
+    def __init__(self, dropout=0.0, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.dropout = arguments.rate("dropout", dropout)
+        self.seed = seed
+        self._dropout_layer = None
+        if self.dropout:
+            self._dropout_layer = keras.layers.Dropout(
+                self.dropout, seed=seed, dtype=self.dtype_policy
+            )
+
+    def build(self, query_shape, key_shape, value_shape):
+        """Checks the shapes; there may be no weights to make.
+
+        Args:
+            query_shape: Shape `(..., T, H)` of the query.
+            key_shape: Shape `(..., S, H)` of the key.
+            value_shape: Shape `(..., S, Hv)` of the value.
+        """
+        self._check_shapes(query_shape, key_shape, value_shape)
+
+    def call(
+        self,
+        query,
+        key,
+        value,
+        query_mask=None,
+        key_mask=None,
+        value_mask=None,
+        attention_mask=None,
+        attention_bias=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        """Attends from each query to the values."""
+        self._check_shapes(query.shape, key.shape, value.shape)
+        mask, bias = self._combine_masks(
+            query,
+            key,
+            query_mask=query_mask,
+            key_mask=key_mask,
+            value_mask=value_mask,
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            use_causal_mask=use_causal_mask,
+        )
+        output = self._attend(
+            query,
+            key,
+            value,
+            mask,
+            attention_bias=bias,
+            dropout=self.dropout if training else 0.0,
+            seed=self._dropout_layer and self._dropout_layer.seed_generator,
+            return_attention_scores=return_attention_scores,
+        )
+        context = output[0] if return_attention_scores else output
+        masks.set_implicit_mask(context, masks.as_boolean(query_mask))
+        return output
+
+    def compute_output_shape(self, query_shape, key_shape, value_shape):
+        """Returns the shape of the context, scores left aside."""
+        self._check_shapes(query_shape, key_shape, value_shape)
+        return (*query_shape[:-1], value_shape[-1])
+
+    def compute_output_spec(
+        self,
+        query,
+        key,
+        value,
+        query_mask=None,
+        key_mask=None,
+        value_mask=None,
+        attention_mask=None,
+        attention_bias=None,
+        use_causal_mask=False,
+        return_attention_scores=False,
+        training=None,
+    ):
+        """Returns the symbolic output, after the checks that `call` makes."""
+        shape = self.compute_output_shape(query.shape, key.shape, value.shape)
+        self._combine_masks(
+            query,
+            key,
+            query_mask=query_mask,
+            key_mask=key_mask,
+            value_mask=value_mask,
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            use_causal_mask=use_causal_mask,
+        )
+        context = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        masks.set_implicit_mask(context, masks.as_boolean(query_mask))
+        if not return_attention_scores:
+            return context
+        scores_shape = (*query.shape[:-1], key.shape[-2])
+        return context, keras.KerasTensor(scores_shape, self.compute_dtype)
+
+    def _attend(self, query, key, value, mask, **options):
+        """Returns the context, or the tuple of it and the weights.
+
+        Args:
+            query: Tensor `(..., T, H)`, with anything at hidden positions.
+            key: Tensor `(..., S, H)`, likewise.
+            value: Tensor `(..., S, Hv)`, likewise.
+            mask: An `AttentionMask`.
+            **options: `attention_bias`, `dropout`, `seed` and
+                `return_attention_scores`, as `dot_product_attention` takes
+                them.
+        """
+        raise NotImplementedError
+
+    def _check_shapes(self, query_shape, key_shape, value_shape):
+        attention.check_shapes(query_shape, key_shape, value_shape)
+
+    def _combine_masks(self, query, key, *, attention_bias, **options):
+        """Returns the `AttentionMask`, and the bias ready to broadcast."""
+        bias = masks.check_bias(
+            attention_bias,
+            tuple(query.shape[:-2]),
+            query.shape[-2],
+            key.shape[-2],
+        )
+        mask = masks.combine(
+            query.shape,
+            key.shape,
+            attention_bias=bias,
+            sliding_window=self.sliding_window,
+            **options,
+        )
+        return mask, bias
