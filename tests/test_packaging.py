@@ -45,7 +45,14 @@ def test_named_extras_exist():
     assert named - {""} <= set(_extras())
 
 
-def test_type_hints_are_announced():
-    assert Path(keras_attention.__file__).with_name("py.typed").is_file()
-    package_data = _setup_cfg()["options.package_data"]
-    assert "py.typed" in package_data["keras_attention"].split()
+def test_every_data_file_is_shipped():
+    package = Path(keras_attention.__file__).parent
+    patterns = _setup_cfg()["options.package_data"]["keras_attention"].split()
+    shipped = {path for pattern in patterns for path in package.glob(pattern)}
+    data = {
+        path
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+    assert package / "py.typed" in data
+    assert data <= shipped
