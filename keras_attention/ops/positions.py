@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -38,9 +37,38 @@ def sinusoidal_positions(
         ops.arange(length, dtype="int32") + ops.cast(start_index, "int32"),
         "float32",
     )
-    pairs = ops.arange((depth + 1) // 2, dtype="float32")
-    frequencies = ops.exp(pairs * (-2.0 * math.log(max_wavelength) / depth))
-    angles = ops.expand_dims(positions, 1) * ops.expand_dims(frequencies, 0)
+    columns = np.arange(0, depth, 2)
+    angles = angles_of(positions, float(max_wavelength) ** (-columns / depth))
     table = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-    table = ops.reshape(table, (-1, 2 * pairs.shape[0]))[:, :depth]
+    table = ops.reshape(table, (-1, 2 * len(columns)))[:, :depth]
     return ops.cast(table, dtype or keras.config.floatx())
+
+
+def angles_of(positions, frequencies):
+    """Returns `positions * frequencies`, whole turns taken off.
+
+    The plain product in float32 is off by 1e-3 at an angle of 10,000. Here
+    each frequency is split in two: the first part has so few bits that its
+    product with any position below 65,536 is exact, and what remains is
+    small.
+
+    Args:
+        positions: Float32 tensor `(..., T)` of whole numbers.
+        frequencies: NumPy float64 array `(F,)`, radians a position.
+
+    Returns:
+        A float32 tensor `(..., T, F)`.
+
+    Example:
+
+    >>> angle = angles_of(ops.array([30_000.0]), np.array([1.0]))[0, 0]
+    >>> round(float(ops.sin(angle)), 4), round(float(np.sin(30_000.0)), 4)
+    (-0.8027, -0.8027)
+    """
+    turns = frequencies / (2 * np.pi)
+    mantissa, exponent = np.frexp(turns)
+    coarse = np.ldexp(np.round(mantissa * 256) / 256, exponent)
+    positions = ops.expand_dims(positions, -1)
+    whole = positions * ops.cast(coarse, "float32")
+    rest = positions * ops.cast(turns - coarse, "float32")
+    return (whole - ops.floor(whole) + rest) * (2 * np.pi)
