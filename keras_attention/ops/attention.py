@@ -88,8 +88,9 @@ def dot_product_attention(
     bias = masks.check_bias(
         attention_bias, tuple(query.shape[:-2]), query.shape[-2], key.shape[-2]
     )
-    mask = attention_mask
-    if not isinstance(mask, masks.AttentionMask):
+    if isinstance(attention_mask, masks.AttentionMask):
+        mask = attention_mask.hidden_by(bias)
+    else:
         mask = masks.combine(
             query.shape,
             key.shape,
@@ -276,4 +277,7 @@ def _for_heads_of(key, visible):
         return visible
     if visible.shape[-2] in (1, key.shape[-3]):
         return visible
-    return ops.any(visible, axis=-2, keepdims=True)
+    *lead, heads, length = ops.shape(visible)
+    groups = key.shape[-3]
+    grouped = ops.reshape(visible, (*lead, groups, heads // groups, length))
+    return ops.any(grouped, axis=-2)

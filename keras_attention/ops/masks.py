@@ -18,7 +18,7 @@ from keras import KerasTensor, ops
 Tensor = Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class AttentionMask:
     """The parts of an attention mask, each None where it hides nothing.
 
@@ -69,11 +69,7 @@ class AttentionMask:
         parts = parts or self.cut(
             query_start, query_length, key_start, key_length
         )
-        visible = parts.full
-        if parts.query is not None:
-            visible = _both(visible, ops.expand_dims(parts.query, -1))
-        if parts.key is not None:
-            visible = _both(visible, ops.expand_dims(parts.key, -2))
+        visible = parts.without_positions()
         if self.causal or self.window is not None:
             band = position_mask(
                 query_length,
@@ -101,15 +97,35 @@ class AttentionMask:
     def visible_queries(self) -> Tensor:
         """Returns which queries see anything, `(..., T)`, or None for all.
 
-        Causality and windows hide no query wholly and are not looked at.
+        Causality and windows are not looked at: they set an order among
+        positions, none of which is padding.
         """
-        seen = None if self.full is None else ops.any(self.full, axis=-1)
-        return _both(seen, self.query)
+        if self.full is None:
+            return self.query
+        return _both(self.query, ops.any(self.without_positions(), axis=-1))
 
     def visible_keys(self) -> Tensor:
-        """Returns which keys are seen by any query, `(..., S)`, or None."""
-        seen = None if self.full is None else ops.any(self.full, axis=-2)
-        return _both(seen, self.key)
+        """Returns which keys are seen by any query, `(..., S)`, or None.
+
+        Causality and windows are not looked at.
+        """
+        if self.full is None:
+            return self.key
+        return _both(self.key, ops.any(self.without_positions(), axis=-2))
+
+    def hidden_by(self, bias) -> AttentionMask:
+        """Returns this mask with the keys that `bias` hides hidden too."""
+        full = _both(self.full, visible_in(bias))
+        return dataclasses.replace(self, full=full)
+
+    def without_positions(self) -> Tensor:
+        """Returns the tensor parts alone, joined to `(..., T, S)`, or None."""
+        visible = self.full
+        if self.query is not None:
+            visible = _both(visible, ops.expand_dims(self.query, -1))
+        if self.key is not None:
+            visible = _both(visible, ops.expand_dims(self.key, -2))
+        return visible
 
 
 def combine(
@@ -155,7 +171,7 @@ def combine(
     >>> tuple(mask.key.shape), mask.full
     ((2, 5), None)
     """
-    check_window(sliding_window)
+    sliding_window = check_window(sliding_window)
     lead, length_q = tuple(query_shape[:-2]), query_shape[-2]
     length_s = key_shape[-2]
     rank = len(lead)
@@ -163,8 +179,7 @@ def combine(
     full = check_full(
         attention_mask, "attention_mask", lead, length_q, length_s
     )
-    if attention_bias is not None:
-        full = _both(full, ops.greater(attention_bias, -np.inf))
+    full = _both(full, visible_in(attention_bias))
     query = check_padding(query_mask, "query_mask", lead, length_q)
     key = _both(
         check_padding(value_mask, "value_mask", lead, length_s),
@@ -253,6 +268,11 @@ def check_bias(bias, lead, query_length, key_length) -> Tensor:
     return _fit(bias, len(lead) + 2, axis=-3)
 
 
+def visible_in(bias) -> Tensor:
+    """Returns where a bias is above minus infinity, or None for no bias."""
+    return None if bias is None else ops.greater(bias, -np.inf)
+
+
 def check_padding(mask, name, lead, length) -> Tensor:
     """Returns a `(B, length)` mask that broadcasts to `lead + (length,)`."""
     if mask is None:
@@ -265,15 +285,18 @@ def check_padding(mask, name, lead, length) -> Tensor:
     return _fit(mask, len(lead) + 1, axis=-2)
 
 
-def check_window(window) -> None:
-    """Refuses a sliding window that is not None or a positive integer."""
+def check_window(window) -> int | None:
+    """Returns `window` if it is None or a positive integer, or refuses it."""
+    if window is None:
+        return None
     is_int = isinstance(window, (int, np.integer)) and window is not True
-    if window is not None and not (is_int and window > 0):
+    if not (is_int and window > 0):
         raise ValueError(
             "`sliding_window` must be `None` or a positive integer: the "
             "number of positions a query sees on each side, itself "
             f"included. Received: sliding_window={window}"
         )
+    return int(window)
 
 
 def position_mask(
@@ -342,7 +365,8 @@ def length_mask(lengths, max_length) -> Tensor:
     [[True, False, False], [True, True, False]]
     """
     lengths = ops.cast(lengths, "int32")
-    return ops.arange(max_length, dtype="int32") < ops.expand_dims(lengths, -1)
+    steps = ops.arange(max_length, dtype="int32")
+    return ops.less(steps, ops.expand_dims(lengths, -1))
 
 
 def combine_masks(*masks) -> Tensor:
