@@ -107,7 +107,7 @@ class AttentionAxes:
         if len(mask.shape) < 2 * n:
             return mask  # refused later, with the shapes that are accepted
         shape = ops.shape(mask)
-        length_q, length_k = math.prod(shape[-2 * n : -n]), -1
+        length_q, length_k = _product(shape[-2 * n : -n]), _product(shape[-n:])
         return ops.reshape(mask, (*shape[: -2 * n], length_q, length_k))
 
     def flatten_padding(self, mask):
@@ -133,8 +133,11 @@ class AttentionAxes:
         visible = ops.any(visible, axis=-2)
         if not self.free and len(self.attended) == 1:
             return visible
-        kept = ops.shape(visible)[:-1]
-        visible = ops.reshape(visible, (*kept, *self._lengths(inputs)))
+        *kept, length = ops.shape(visible)
+        lengths = self._lengths(inputs)
+        if isinstance(length, int) and length == 1:
+            lengths = [1] * len(lengths)
+        visible = ops.reshape(visible, (*kept, *lengths))
         order = (0, *self.free, *self.attended)
         back = [order.index(i) for i in range(len(order))]
         return ops.transpose(visible, back)
@@ -142,7 +145,7 @@ class AttentionAxes:
     def static_shape(self, input_shape, num_heads, width):
         """Shape of a projected input in the layout of the kernels."""
         lengths = [input_shape[a] for a in self.attended]
-        length = None if None in lengths else math.prod(lengths)
+        length = _product(lengths)
         free = [input_shape[a] for a in self.free]
         return (input_shape[0], *free, num_heads, length, width)
 
@@ -157,3 +160,10 @@ class AttentionAxes:
     def _lengths(self, inputs):
         shape = ops.shape(inputs)
         return [shape[a] for a in self.attended]
+
+
+def _product(lengths):
+    """The product of axes, None where one of them is unknown."""
+    # Not `None in lengths`: that compares traced lengths with `==`.
+    unknown = any(length is None for length in lengths)
+    return None if unknown else math.prod(lengths)
