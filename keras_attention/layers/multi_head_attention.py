@@ -117,6 +117,9 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
+        # The projections cast what they are given. A bias has to stay as it
+        # is: in float16, -1e9 would become minus infinity.
+        self.autocast = False
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
         self.key_dim = arguments.positive_integer("key_dim", key_dim)
         self.value_dim = arguments.positive_integer(
@@ -130,8 +133,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "output_shape", output_shape
         )
         self.attention_axes = arguments.axes("attention_axes", attention_axes)
-        masks.check_window(sliding_window)
-        self.sliding_window = sliding_window
+        self.sliding_window = masks.check_window(sliding_window)
         self.flash_attention = flash_attention
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -310,16 +312,15 @@ class MultiHeadAttention(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     def _project(self, name, features, contracted="x", activation=None):
-        """Returns a dense sub-layer from the `contracted` axes to `features`."""
+        """Returns a dense layer from the `contracted` axes to `features`."""
         letters = "abcdefgh"[: len(features)]
         return keras.layers.EinsumDense(
             f"...{contracted},{contracted}{letters}->...{letters}",
             output_shape=features,
             activation=activation,
             bias_axes=letters if self.use_bias else None,
-            # A shared initializer would draw the same values each time.
-            kernel_initializer=self.kernel_initializer.clone(),
-            bias_initializer=self.bias_initializer.clone(),
+            kernel_initializer=arguments.separate(self.kernel_initializer),
+            bias_initializer=arguments.separate(self.bias_initializer),
             kernel_regularizer=self.kernel_regularizer,
             bias_regularizer=self.bias_regularizer,
             activity_regularizer=self._activity_regularizer,
