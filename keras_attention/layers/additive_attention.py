@@ -97,7 +97,7 @@ class AdditiveAttention(BaseAttention):
         self.score_vector = self.add_weight(
             name="score_vector",
             shape=(self.units,),
-            initializer=self.kernel_initializer.clone(),
+            initializer=arguments.separate(self.kernel_initializer),
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
         )
@@ -112,9 +112,10 @@ class AdditiveAttention(BaseAttention):
         }
         return {**super().get_config(), **config}
 
-    def _attend(self, query, key, value, mask, **options):
+    def _attend(self, query, key, value, mask, attention_bias, **options):
         # Hidden before they are projected, so that NaN there does not reach
         # the gradients of the kernels.
+        mask = mask.hidden_by(attention_bias)
         visible_keys = mask.visible_keys()
         query = masks.hide(query, mask.visible_queries())
         return additive_attention(
@@ -123,6 +124,7 @@ class AdditiveAttention(BaseAttention):
             masks.hide(value, visible_keys),
             self.score_vector,
             mask,
+            attention_bias=attention_bias,
             **options,
         )
 
@@ -143,8 +145,7 @@ class AdditiveAttention(BaseAttention):
         return keras.layers.Dense(
             self.units,
             use_bias=False,
-            # A shared initializer would draw the same values each time.
-            kernel_initializer=self.kernel_initializer.clone(),
+            kernel_initializer=arguments.separate(self.kernel_initializer),
             kernel_regularizer=self.kernel_regularizer,
             kernel_constraint=self.kernel_constraint,
             dtype=self.dtype_policy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.ops import attention, masks
@@ -22,6 +23,9 @@ class BaseAttention(keras.layers.Layer):
     def __init__(self, dropout=0.0, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
+        # A bias has to stay as it is: in float16, -1e9 would become minus
+        # infinity.
+        self.autocast = False
         self.dropout = arguments.rate("dropout", dropout)
         self.seed = seed
         self._dropout_layer = None
@@ -56,6 +60,9 @@ class BaseAttention(keras.layers.Layer):
     ):
         """Attends from each query to the values."""
         self._check_shapes(query.shape, key.shape, value.shape)
+        query, key, value = (
+            ops.cast(x, self.compute_dtype) for x in (query, key, value)
+        )
         mask, bias = self._combine_masks(
             query,
             key,
@@ -125,7 +132,7 @@ class BaseAttention(keras.layers.Layer):
             query: Tensor `(..., T, H)`, with anything at hidden positions.
             key: Tensor `(..., S, H)`, likewise.
             value: Tensor `(..., S, Hv)`, likewise.
-            mask: An `AttentionMask`.
+            mask: An `AttentionMask`, without what the bias hides.
             **options: `attention_bias`, `dropout`, `seed` and
                 `return_attention_scores`, as `dot_product_attention` takes
                 them.
@@ -136,7 +143,10 @@ class BaseAttention(keras.layers.Layer):
         attention.check_shapes(query_shape, key_shape, value_shape)
 
     def _combine_masks(self, query, key, *, attention_bias, **options):
-        """Returns the `AttentionMask`, and the bias ready to broadcast."""
+        """Returns the `AttentionMask`, and the bias ready to broadcast.
+
+        What the bias hides is not in that mask.
+        """
         bias = masks.check_bias(
             attention_bias,
             tuple(query.shape[:-2]),
@@ -146,7 +156,6 @@ class BaseAttention(keras.layers.Layer):
         mask = masks.combine(
             query.shape,
             key.shape,
-            attention_bias=bias,
             sliding_window=self.sliding_window,
             **options,
         )

@@ -110,14 +110,20 @@ class MultiplicativeAttention(BaseAttention):
         }
         return {**super().get_config(), **config}
 
-    def _attend(self, query, key, value, mask, **options):
+    def _attend(self, query, key, value, mask, attention_bias, **options):
         if self.query_dense is not None:
             # Hidden before it is projected, so that NaN there does not reach
             # the gradient of W.
-            query = masks.hide(query, mask.visible_queries())
-            query = self.query_dense(query)
+            visible = mask.hidden_by(attention_bias).visible_queries()
+            query = self.query_dense(masks.hide(query, visible))
         return attention.dot_product_attention(
-            query, key, value, mask, scale=1.0, **options
+            query,
+            key,
+            value,
+            mask,
+            attention_bias=attention_bias,
+            scale=1.0,
+            **options,
         )
 
     def _check_shapes(self, query_shape, key_shape, value_shape):

@@ -81,8 +81,7 @@ class ScaledDotProductAttention(BaseAttention):
     ):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.scale = None if scale is None else float(scale)
-        masks.check_window(sliding_window)
-        self.sliding_window = sliding_window
+        self.sliding_window = masks.check_window(sliding_window)
         self.flash_attention = flash_attention
 
     def get_config(self):

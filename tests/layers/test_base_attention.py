@@ -230,6 +230,46 @@ def test_bias_of_minus_infinity_hides(make, inputs):
 
 
 @every_layer
+def test_what_a_bias_hides_may_be_nan(make, inputs):
+    query, key, value = (x.copy() for x in inputs)
+    bias = np.zeros((B, T, S), "float32")
+    bias[0, :, 4] = bias[1, 2, :] = -np.inf
+    layer = make()
+    clean = layer(query, key, value, attention_bias=bias)
+    query[1, 2] = key[0, 4] = value[0, 4] = np.nan
+    np.testing.assert_array_equal(
+        to_numpy(layer(query, key, value, attention_bias=bias)),
+        to_numpy(clean),
+    )
+
+
+@every_layer
+def test_large_negative_bias_is_no_mask_in_half_precision(make, inputs):
+    layer = make(dtype="mixed_float16")
+    bias = np.full((T, S), -1e9, "float32")
+    bias[0, 1:] = 0.0
+    _, scores = layer(
+        *inputs, attention_bias=bias, return_attention_scores=True
+    )
+    scores = to_numpy(scores)
+    np.testing.assert_allclose(scores.sum(-1), np.ones((B, T)), atol=2e-3)
+    assert not scores[:, 0, 0].any()
+
+
+@every_layer
+def test_inputs_of_mixed_dtypes(make, inputs):
+    query, key, value = inputs
+    layer = make(dtype="mixed_bfloat16")
+    context = layer(
+        query.astype("float16"),
+        key.astype("float64"),
+        value,
+        attention_bias=np.zeros((T, S)),
+    )
+    assert context.dtype == "bfloat16"
+
+
+@every_layer
 def test_rank_four(make):
     """Each head is attended to as if it were alone, padding and all."""
     rng = np.random.default_rng(9)
