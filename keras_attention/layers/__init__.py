@@ -1,17 +1,27 @@
 """Serializable attention layers and what goes with them in a model."""
 
 from keras_attention.layers.additive_attention import AdditiveAttention
+from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.multiplicative_attention import (
     MultiplicativeAttention,
 )
+from keras_attention.layers.padding_mask import PaddingMask
+from keras_attention.layers.position_embedding import PositionEmbedding
 from keras_attention.layers.scaled_dot_product_attention import (
     ScaledDotProductAttention,
+)
+from keras_attention.layers.sinusoidal_position_encoding import (
+    SinusoidalPositionEncoding,
 )
 
 __all__ = [
     "AdditiveAttention",
+    "FeedForward",
     "MultiHeadAttention",
     "MultiplicativeAttention",
+    "PaddingMask",
+    "PositionEmbedding",
     "ScaledDotProductAttention",
+    "SinusoidalPositionEncoding",
 ]

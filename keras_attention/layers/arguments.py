@@ -23,6 +23,37 @@ def positive_integer(name, value) -> int:
     return int(value)
 
 
+def number(name, value) -> int | float:
+    """Returns `value` as a Python number, or refuses it.
+
+    Example:
+
+    >>> number("pad_id", -1)
+    -1
+    """
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if not is_number or isinstance(value, bool):
+        raise ValueError(
+            f"`{name}` must be a number. Received: {name}={value!r}"
+        )
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def positive_number(name, value) -> int | float:
+    """Returns `value` as a Python number above 0, or refuses it.
+
+    Example:
+
+    >>> positive_number("epsilon", 1e-5)
+    1e-05
+    """
+    if not number(name, value) > 0:
+        raise ValueError(
+            f"`{name}` must be above 0. Received: {name}={value!r}"
+        )
+    return number(name, value)
+
+
 def rate(name, value) -> float:
     """Returns `value` as a number from 0 to 1, or refuses it.
 

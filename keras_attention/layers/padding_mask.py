@@ -1,0 +1,76 @@
+"""A padding mask read from the inputs, as a tensor of the graph."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from keras_attention.layers import arguments
+from keras_attention.ops import masks
+
+
+@keras.saving.register_keras_serializable(package="keras_attention")
+class PaddingMask(keras.layers.Layer):
+    """Tells which positions are tokens and which are padding.
+
+    Made inside the graph, a mask needs no input of its own: what is served
+    masks itself. Hand the result to `padding_mask=` of a block and `mask=` of
+    a pooling layer.
+
+    Args:
+        pad_id: What stands at padding: an id, or the value of every feature
+            of a padded step.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
+
+    Call arguments:
+        inputs: Ids `(B, T)`, or features `(B, T, F)`.
+
+    Returns:
+        A boolean tensor `(B, T)`, True for tokens, False for padding.
+
+    Raises:
+        ValueError: `pad_id` is not a number, or `inputs` has another rank.
+
+    Example:
+
+    >>> mask = PaddingMask()(keras.ops.array([[7, 4, 0]]))
+    >>> ops.convert_to_numpy(mask).tolist()
+    [[True, True, False]]
+    """
+
+    def __init__(self, pad_id=0, **kwargs):
+        # In half precision large ids and small features would be rounded.
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+        self.pad_id = arguments.number("pad_id", pad_id)
+
+    def call(self, inputs):
+        """Compares each position with the padding."""
+        self._check_rank(inputs.shape)
+        tokens = masks.padding_mask(inputs, self.pad_id)
+        return ops.any(tokens, axis=-1) if len(inputs.shape) == 3 else tokens
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns None: a mask carries no mask of its own."""
+        return None
+
+    def compute_output_shape(self, input_shape):
+        """Returns `(B, T)`."""
+        self._check_rank(input_shape)
+        return tuple(input_shape[:2])
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic mask, which is boolean."""
+        shape = self.compute_output_shape(inputs.shape)
+        return keras.KerasTensor(shape, dtype="bool")
+
+    def get_config(self):
+        """Returns every constructor argument, ready for JSON."""
+        return {**super().get_config(), "pad_id": self.pad_id}
+
+    def _check_rank(self, shape) -> None:
+        if len(shape) not in (2, 3):
+            raise ValueError(
+                "`inputs` must be ids (B, T) or features (B, T, F). "
+                f"Received: inputs.shape={tuple(shape)}"
+            )

@@ -1,0 +1,110 @@
+"""Learned vectors that mark positions."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_attention.layers import arguments
+
+
+@keras.saving.register_keras_serializable(package="keras_attention")
+class PositionEmbedding(keras.layers.Layer):
+    """Adds a learned vector for each position to a sequence.
+
+    Args:
+        sequence_length: Number of positions there are vectors for: the
+            longest sequence that can be marked.
+        initializer: Initializer of the vectors.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: Tensor `(..., T, D)`, such as `(B, T, D)`.
+        start_index: Position of the first step, an integer or a scalar
+            tensor, for decoding step by step.
+
+    Returns:
+        A tensor shaped like the inputs, in the compute dtype. It carries
+        the mask of the inputs.
+
+    Raises:
+        ValueError: The sequence reaches beyond `sequence_length`. Where its
+            length or `start_index` is known only to the running graph, the
+            backend raises its own error for a slice out of range.
+
+    Example:
+
+    >>> layer = PositionEmbedding(sequence_length=10)
+    >>> tuple(layer(keras.ops.ones((2, 3, 8))).shape)
+    (2, 3, 8)
+
+    Reference:
+        [Convolutional Sequence to Sequence
+        Learning](https://arxiv.org/abs/1705.03122)
+    """
+
+    def __init__(self, sequence_length, initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.sequence_length = arguments.positive_integer(
+            "sequence_length", sequence_length
+        )
+        self.initializer = keras.initializers.get(initializer)
+        self.input_spec = keras.layers.InputSpec(min_ndim=2)
+
+    def build(self, input_shape):
+        """Makes the vectors.
+
+        Args:
+            input_shape: Shape `(..., T, D)` of the inputs.
+        """
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.sequence_length, input_shape[-1]),
+            initializer=self.initializer,
+        )
+
+    def call(self, inputs, start_index=0):
+        """Adds the vectors from `start_index` on."""
+        self._check_range(inputs.shape[-2], start_index)
+        *_, length, width = ops.shape(inputs)
+        # A slice, not a gather: beyond the end it fails, and does not clip.
+        rows = ops.slice(
+            ops.convert_to_tensor(self.embeddings),
+            (start_index, 0),
+            (length, width),
+        )
+        return inputs + rows
+
+    def compute_output_shape(self, input_shape):
+        """Returns the shape of the output, which is that of the inputs."""
+        self._check_range(input_shape[-2], 0)
+        return tuple(input_shape)
+
+    def compute_output_spec(self, inputs, start_index=0):
+        """Returns the symbolic output, after the check that `call` makes."""
+        self._check_range(inputs.shape[-2], start_index)
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        """Returns every constructor argument, ready for JSON."""
+        config = {
+            "sequence_length": self.sequence_length,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
+        return {**super().get_config(), **config}
+
+    def _check_range(self, length, start_index):
+        """Refuses positions without a vector, as far as they are known."""
+        known = isinstance(start_index, (int, np.integer))
+        start = int(start_index) if known else 0
+        stop = start + (length or 0)
+        if start < 0 or stop > self.sequence_length:
+            raise ValueError(
+                f"Positions {start} to {stop - 1} were asked for, but there "
+                f"are vectors for 0 to {self.sequence_length - 1} only. Pass "
+                "a larger `sequence_length` or shorter inputs. Received: "
+                f"sequence_length={self.sequence_length}, inputs of length "
+                f"{length}, start_index={start_index}"
+            )
