@@ -10,6 +10,7 @@ never sees a tensor of shape `(T, S)` unless the caller passed one.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import numpy as np
@@ -460,8 +461,7 @@ def _check_shape(tensor, name, accepted) -> None:
     shapes = ", ".join(f"{label} = {d}" for label, d in accepted.items())
     raise ValueError(
         f"`{name}` must have one of the shapes {shapes} (any axis may be 1, "
-        "None is unknown as yet). True means that a position may be attended "
-        f"to. Received: {name}.shape={shape}"
+        f"None is unknown as yet). Received: {name}.shape={shape}"
     )
 
 
@@ -469,7 +469,10 @@ def _only_zeros_and_ones(mask) -> bool:
     if isinstance(mask, KerasTensor):
         return False
     try:
-        values = np.asarray(ops.convert_to_numpy(mask), dtype="float32")
+        with warnings.catch_warnings():
+            # NumPy deprecates how traced tensors refuse to be arrays.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            values = np.asarray(ops.convert_to_numpy(mask), dtype="float32")
     except (AttributeError, NotImplementedError, TypeError, ValueError):
         return False  # traced: the values are not there yet
     return bool(np.isin(values, (0.0, 1.0)).all())
