@@ -104,4 +104,4 @@ def _grouped_matmul(left, right):
     groups = right.shape[-3]
     stacked = (*lead, groups, heads // groups * rows, width)
     product = ops.matmul(ops.reshape(left, stacked), right)
-    return ops.reshape(product, (*lead, heads, rows, right.shape[-1]))
+    return ops.reshape(product, (*lead, heads, rows, ops.shape(right)[-1]))
