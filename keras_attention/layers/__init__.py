@@ -7,10 +7,12 @@ from keras_attention.layers.multiplicative_attention import (
     MultiplicativeAttention,
 )
 from keras_attention.layers.padding_mask import PaddingMask
+from keras_attention.layers.patch_embedding import PatchEmbedding
 from keras_attention.layers.position_embedding import PositionEmbedding
 from keras_attention.layers.scaled_dot_product_attention import (
     ScaledDotProductAttention,
 )
+from keras_attention.layers.sequence_pooling import SequencePooling
 from keras_attention.layers.sinusoidal_position_encoding import (
     SinusoidalPositionEncoding,
 )
@@ -21,7 +23,9 @@ __all__ = [
     "MultiHeadAttention",
     "MultiplicativeAttention",
     "PaddingMask",
+    "PatchEmbedding",
     "PositionEmbedding",
     "ScaledDotProductAttention",
+    "SequencePooling",
     "SinusoidalPositionEncoding",
 ]
