@@ -1,6 +1,7 @@
 """Serializable attention layers and what goes with them in a model."""
 
 from keras_attention.layers.additive_attention import AdditiveAttention
+from keras_attention.layers.encoder_block import EncoderBlock
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.multiplicative_attention import (
@@ -19,6 +20,7 @@ from keras_attention.layers.sinusoidal_position_encoding import (
 
 __all__ = [
     "AdditiveAttention",
+    "EncoderBlock",
     "FeedForward",
     "MultiHeadAttention",
     "MultiplicativeAttention",
