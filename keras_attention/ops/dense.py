@@ -67,10 +67,10 @@ def weigh(scores, mask: AttentionMask, bias=None):
     shape = ops.shape(scores)
     visible = mask.dense(shape[-2], shape[-1])
     if visible is None:
-        return ops.softmax(scores, axis=-1)
+        return _softmax(scores)
     # Selected before, so that nothing hidden counts, and after, so that a
     # row with nothing to see is zero instead of uniform.
-    weights = ops.softmax(ops.where(visible, scores, lowest), axis=-1)
+    weights = _softmax(ops.where(visible, scores, lowest))
     return ops.where(visible, weights, ops.zeros((), weights.dtype))
 
 
@@ -89,6 +89,14 @@ def average(weights, value, dropout=0.0, seed=None):
     if dropout:
         weights = keras.random.dropout(weights, dropout, seed=seed)
     return _grouped_matmul(weights, value)
+
+
+def _softmax(scores):
+    """Softmax over the keys, of which there may be a single one."""
+    if scores.shape[-1] == 1:
+        # Keras warns of an axis of size one, which is no mistake here.
+        return ops.exp(scores - scores)
+    return ops.softmax(scores, axis=-1)
 
 
 def _grouped_matmul(left, right):

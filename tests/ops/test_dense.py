@@ -1,5 +1,7 @@
 """The kernel that writes the scores out, against the NumPy reference."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -136,3 +138,19 @@ def test_dropout_repeats_with_an_integer_and_moves_on_with_a_generator():
     first = run(generator)
     assert np.abs(first - run(generator)).max() > 0.1
     np.testing.assert_array_equal(first, run(keras.random.SeedGenerator(4)))
+
+
+def test_a_single_key_takes_all_the_weight_without_a_warning():
+    scores = tf.constant([[3.0], [-4.0], [5.0]])
+    hidden = masks.AttentionMask(full=ops.array([[True], [True], [False]]))
+    with warnings.catch_warnings(), tf.GradientTape(persistent=True) as tape:
+        warnings.simplefilter("error")
+        tape.watch(scores)
+        weights = dense.weigh(scores, masks.AttentionMask())
+        masked = dense.weigh(scores, hidden)
+    np.testing.assert_array_equal(weights, [[1.0]] * 3)
+    np.testing.assert_array_equal(masked, [[1.0], [1.0], [0.0]])
+    for result in (weights, masked):
+        np.testing.assert_array_equal(
+            tape.gradient(result, scores), np.zeros((3, 1))
+        )
