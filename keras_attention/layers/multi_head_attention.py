@@ -242,8 +242,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.use_gate:
             context = ops.multiply(context, self._gate_dense(query))
         output = self.output_dense(context)
-        if query_mask is not None:
-            masks.set_implicit_mask(output, query_mask)
+        masks.set_implicit_mask(output, masks.as_boolean(query_mask))
         if return_attention_scores:
             return output, axes.split_scores(scores, query, key)
         return output
@@ -285,8 +284,7 @@ class MultiHeadAttention(keras.layers.Layer):
             attention_bias=attention_bias,
         )
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
-        if query_mask is not None:
-            masks.set_implicit_mask(output, query_mask)
+        masks.set_implicit_mask(output, masks.as_boolean(query_mask))
         if not return_attention_scores:
             return output
         scores_shape = axes.scores_shape(query.shape, key.shape, self.num_heads)
