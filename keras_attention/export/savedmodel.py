@@ -1,5 +1,8 @@
 """From a trained Keras model to a version folder of a model server."""
 
+import dataclasses
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
@@ -9,12 +12,19 @@ from keras_attention.export.folder import (
     staged,
 )
 from keras_attention.export.interface import read_interface
+from keras_attention.export.metadata import write_metadata
+from keras_attention.export.preprocessing import (
+    examples_function,
+    text_function,
+)
 from keras_attention.export.signatures import (
+    attention_function,
     layer_endpoint,
     serving_function,
     trace,
 )
 from keras_attention.export.tracking import parameter_bytes, track_state
+from keras_attention.models.scores import has_attention_scores
 
 _GRAPH_ALLOWANCE = 4 << 20
 
@@ -25,6 +35,9 @@ def export_for_serving(
     version=None,
     input_signature=None,
     overwrite=False,
+    preprocessing=None,
+    attention=None,
+    examples=None,
 ):
     """Writes a model as a version folder that TensorFlow Serving loads.
 
@@ -54,6 +67,15 @@ def export_for_serving(
             one without `keras.Input`, knows only the shapes it was built
             with, and those are taken otherwise, with any batch size.
         overwrite: Whether to replace the version if it exists.
+        preprocessing: Layer that turns strings `(B,)` into the model's only
+            input, such as `keras.layers.TextVectorization`; or a dictionary
+            from input names to such layers. Adds the signature `text`.
+        attention: Whether to add the signature `attention`, whose outputs
+            gain `<layer>_scores` of shape `(B, N, T, S)` for each attention
+            layer. None for where the model has such layers.
+        examples: Whether to add the signature `examples`, which takes
+            serialized `tf.Example`s with one feature per input. None for
+            where they can hold the inputs.
 
     Returns:
         The version folder, a `pathlib.Path`.
@@ -78,14 +100,68 @@ def export_for_serving(
     base = check_base_path(base_path)
     number = check_version(base, version, overwrite)
     interface = read_interface(model, input_signature)
-    serve = serving_function(model, interface)
-    signatures = {"serving_default": trace(serve, "serving_default")}
-    module = track_state([model], signatures.values())
-    module.serve = layer_endpoint(serve, interface)
-    space = int(1.05 * parameter_bytes([model])) + _GRAPH_ALLOWANCE
+    traced = _trace_signatures(
+        model, interface, preprocessing, attention, examples
+    )
+    space = int(1.05 * parameter_bytes(traced.objects)) + _GRAPH_ALLOWANCE
     with staged(base, number, overwrite, space) as folder:
-        _save(module, folder, signatures)
+        _save(traced, folder)
+        write_metadata(folder, model, interface, traced.signatures)
     return base / str(number)
+
+
+@dataclasses.dataclass
+class _Traced:
+    """What is saved: the functions, and the objects whose state they use."""
+
+    endpoint: Callable
+    signatures: dict
+    objects: list
+
+
+def _trace_signatures(model, interface, preprocessing, attention, examples):
+    objects = [model]
+    serve = serving_function(model, interface)
+    functions = {"serving_default": serve}
+    if attention or (attention is None and has_attention_scores(model)):
+        functions["attention"], scores_model = attention_function(
+            model, interface
+        )
+        objects.append(scores_model)
+    if preprocessing is not None:
+        functions["text"] = text_function(serve, interface, preprocessing)
+        objects.extend(_layers_of(preprocessing))
+    if examples or examples is None:
+        functions["examples"] = examples_function(serve, interface)
+    if functions.get("examples", serve) is None:
+        del functions["examples"]
+        if examples:
+            raise ValueError(
+                "A `tf.Example` holds one open length per input at most. "
+                "Received: examples=True and inputs "
+                f"{[(s.name, tuple(s.shape)) for s in interface.specs]}"
+            )
+    return _Traced(
+        layer_endpoint(serve, interface),
+        {name: trace(function, name) for name, function in functions.items()},
+        objects,
+    )
+
+
+def _layers_of(preprocessing):
+    layers = (
+        list(preprocessing.values())
+        if isinstance(preprocessing, dict)
+        else [preprocessing]
+    )
+    for layer in layers:
+        if not isinstance(layer, keras.Layer):
+            raise TypeError(
+                "`preprocessing` must be a Keras layer, or a dictionary of "
+                f"them by input name. Received: {layer!r} of type "
+                f"{type(layer).__name__}"
+            )
+    return layers
 
 
 def _check_backend():
@@ -98,12 +174,14 @@ def _check_backend():
         )
 
 
-def _save(module, folder, signatures):
+def _save(traced, folder):
+    module = track_state(traced.objects, traced.signatures.values())
+    module.serve = traced.endpoint
     try:
         tf.saved_model.save(
             module,
             str(folder),
-            signatures=signatures,
+            signatures=traced.signatures,
             options=tf.saved_model.SaveOptions(save_debug_info=False),
         )
     except (tf.errors.OpError, AssertionError, OSError, TypeError) as error:

@@ -2,7 +2,14 @@
 
 import tensorflow as tf
 
+from keras_attention.models.naming import unique_names
+from keras_attention.models.scores import attention_scores_model
+
 _PYTHON_OPS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+
+
+class SignatureError(ValueError):
+    """A signature that cannot be made, with a message of its own."""
 
 
 def serving_function(model, interface):
@@ -24,6 +31,31 @@ def serving_function(model, interface):
         return interface.name_outputs(outputs)
 
     return serving_default
+
+
+def attention_function(model, interface):
+    """As `serving_function`, with the scores of every layer that has them.
+
+    Args:
+        model: A built Functional or Sequential model.
+        interface: Its `Interface`.
+
+    Returns:
+        The function, whose outputs gain `<layer>_scores` of shape
+        `(B, N, T, S)` for each layer, and the model to keep alive with it.
+    """
+    scores_model = attention_scores_model(model)
+
+    @tf.function(input_signature=list(interface.specs), autograph=False)
+    def attention(*inputs):
+        args, kwargs = interface.pack(list(inputs))
+        outputs, scores = scores_model(*args, **kwargs, training=False)
+        outputs = interface.name_outputs(outputs)
+        names = unique_names([*outputs, *(f"{name}_scores" for name in scores)])
+        scores = [tf.cast(value, "float32") for value in scores.values()]
+        return dict(zip(names, [*outputs.values(), *scores], strict=True))
+
+    return attention, scores_model
 
 
 def layer_endpoint(serve, interface):
@@ -63,6 +95,8 @@ def trace(function, name):
     """
     try:
         concrete = function.get_concrete_function()
+    except SignatureError:
+        raise
     except Exception as error:
         raise ValueError(
             f"The signature {name!r} cannot be traced, so no graph can be "
@@ -71,7 +105,7 @@ def trace(function, name):
             f"Received: {type(error).__name__}: {error}"
         ) from error
     graph = concrete.graph.as_graph_def()
-    faults = foreign_ops(graph)
+    faults = foreign_ops(graph, graph.node)
     if faults:
         raise ValueError(
             f"The signature {name!r} needs what a stock model server does "
@@ -81,29 +115,52 @@ def trace(function, name):
     return concrete
 
 
-def foreign_ops(graph, reachable=None):
+def reachable_nodes(graph, roots):
+    """Collects the nodes that a graph runs, through the functions it calls.
+
+    Args:
+        graph: A `GraphDef`.
+        roots: The nodes to begin with.
+
+    Returns:
+        A list of nodes, those of called functions included.
+    """
+    functions = {f.signature.name: f for f in graph.library.function}
+    found, called, waiting = [], set(), list(roots)
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        names = {node.op}
+        for value in node.attr.values():
+            names.update(f.name for f in (value.func, *value.list.func))
+        for name in names & functions.keys() - called:
+            called.add(name)
+            waiting.extend(functions[name].node_def)
+    return found
+
+
+def foreign_ops(graph, roots):
     """Lists what a stock TensorFlow Serving cannot run in a graph.
 
     Args:
         graph: A `GraphDef`.
-        reachable: Names of the functions to look at; all when None.
+        roots: The nodes to begin with.
 
     Returns:
-        A list of sentences, empty for a graph of plain TensorFlow ops.
+        A list of phrases, empty for a graph of plain TensorFlow ops.
     """
-    nodes = list(graph.node)
-    for function in graph.library.function:
-        if reachable is None or function.signature.name in reachable:
-            nodes.extend(function.node_def)
     own = {function.signature.name for function in graph.library.function}
     found = {}
-    for node in nodes:
+    for node in reachable_nodes(graph, roots):
         if node.op in _PYTHON_OPS:
-            found[node.op] = f"Python op {node.op} ({node.name})"
-        elif node.attr["_XlaMustCompile"].b or node.op.startswith("Xla"):
-            found["xla"] = f"XLA-only op {node.op} ({node.name})"
-        elif not _is_stock_op(node.op) and node.op not in own:
-            found[node.op] = f"custom op {node.op} ({node.name})"
+            kind = "Python op"
+        elif node.op.startswith("Xla") or node.attr["_XlaMustCompile"].b:
+            kind = "XLA-only op"
+        elif node.op not in own and not _is_stock_op(node.op):
+            kind = "custom op"
+        else:
+            continue
+        found.setdefault(node.op, f"{kind} {node.op} ({node.name})")
     return list(found.values())
 
 

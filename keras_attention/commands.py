@@ -1,0 +1,111 @@
+"""The commands of `keras-attention`; each imports what it needs."""
+
+import pathlib
+from typing import Annotated
+
+import rich
+import typer
+from rich.table import Table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Attention for Keras 3, from training to the model server.",
+)
+
+_COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+
+
+@app.command()
+def export(
+    model: Annotated[
+        pathlib.Path, typer.Argument(help="A model saved as .keras.")
+    ],
+    base_path: Annotated[
+        pathlib.Path,
+        typer.Argument(help="Folder of all versions, for the server."),
+    ],
+    version: Annotated[
+        int | None, typer.Option(help="Number; the next free one if left out.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace that version.")
+    ] = False,
+):
+    """Write a trained model as a version folder for TensorFlow Serving."""
+    import keras
+
+    from keras_attention.export import export_for_serving
+
+    try:
+        folder = export_for_serving(
+            keras.saving.load_model(model, compile=False),
+            base_path,
+            version=version,
+            overwrite=overwrite,
+        )
+    except (TypeError, ValueError) as error:
+        _fail(error)
+    print(folder)
+
+
+@app.command()
+def check(
+    folder: Annotated[
+        pathlib.Path, typer.Argument(help="One version, or all of a model.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON.")
+    ] = False,
+    skip: Annotated[
+        list[str] | None, typer.Option(help="Check to leave out; repeatable.")
+    ] = None,
+    batch_size: Annotated[
+        list[int] | None, typer.Option(help="Batch size; repeatable.")
+    ] = None,
+    length: Annotated[
+        list[int] | None, typer.Option(help="Length; repeatable.")
+    ] = None,
+):
+    """Prove that a version folder serves; exit with 1 if it does not."""
+    from keras_attention import export as exports
+
+    numbers = exports.versions(folder)
+    if numbers and not (folder / "saved_model.pb").exists():
+        folder = folder / str(numbers[-1])
+    try:
+        report = exports.check(
+            folder,
+            batch_sizes=batch_size or (1, 3, 17),
+            lengths=length or (1, 5, 9),
+            skip=skip or (),
+        )
+    except ValueError as error:
+        _fail(error)
+    if as_json:
+        print(report.to_json())
+    else:
+        _print_report(report)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _print_report(report):
+    verdict = "can ship" if report.ok else "must not ship"
+    table = Table(title=f"{report.path} {verdict}", show_lines=True)
+    for title in ("check", "", "what was seen, what to do"):
+        table.add_column(title)
+    for result in report.results:
+        colour = _COLOURS[result.status]
+        text = "\n".join(filter(None, [result.detail, result.advice]))
+        table.add_row(
+            result.name,
+            f"[{colour}]{result.status}[/{colour}]",
+            rich.markup.escape(text),
+        )
+    rich.print(table)
+
+
+def _fail(error):
+    rich.get_console().print(f"Error: {error}", markup=False, style="red")
+    raise typer.Exit(1)

@@ -1,0 +1,217 @@
+"""Proves that a version folder serves, before it ships."""
+
+import hashlib
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attention.export.metadata import (
+    read_graph,
+    read_metadata,
+    read_signatures,
+)
+from keras_attention.export.report import Report
+from keras_attention.export.runner import RunError, Runner
+from keras_attention.export.samples import Samples, find_bounds
+from keras_attention.export.signatures import foreign_ops, reachable_nodes
+from keras_attention.export.trials import Trials
+
+_EXPORT = (
+    "Export it with `keras_attention.export.export_for_serving(model, "
+    "base_path)`"
+)
+_ADVICE = {
+    "loads": f"{_EXPORT} on the TensorFlow version that serves.",
+    "plain ops": (
+        f"{_EXPORT}, with that step written in `keras.ops` or moved to the "
+        "client: a stock server has neither Python nor custom ops."
+    ),
+    "weights stored once": (
+        f"{_EXPORT}: the folder is larger than the model, and so is the time "
+        "to load it."
+    ),
+    "weights restored": (
+        f"{_EXPORT}: `tf.saved_model.save` of a Keras model leaves variables "
+        "that nothing restores outside Python."
+    ),
+    "runs": f"{_EXPORT}, and see the message for the input that fails.",
+    "any size": (
+        "Build the model on `keras.Input((None,), ...)`, or pass "
+        "`input_signature` with None for the length, and use no length of "
+        "the data it was traced with. A length fixed on purpose: "
+        "skip 'any size'."
+    ),
+    "finite": "Find the layer with `keras.ops.isfinite` on its output.",
+    "repeatable": "The same request must give the same answer.",
+    "dropout off": f"{_EXPORT}: it traces the model with `training=False`.",
+    "padding hidden": (
+        "Hand the mask on: `Embedding(mask_zero=True)`, layers that keep "
+        "masks, and a pooling that reads them. Padding that is meant to "
+        "count: skip 'padding hidden'."
+    ),
+    "empty rows": (
+        "An empty text gets no number. Pool with a layer that copes with "
+        "rows of padding only, or refuse empty texts in the client."
+    ),
+}
+CHECKS = tuple(_ADVICE)
+
+
+def check(path, batch_sizes=(1, 3, 17), lengths=(1, 5, 9), skip=(), cpp=None):
+    """Checks a version folder as a model server would use it.
+
+    The folder is loaded outside this process by the C++ loader of TensorFlow
+    Serving or, where no compiler is found, by a plain session in a Python
+    without Keras. Every signature runs at every batch size and length. Works
+    on any SavedModel.
+
+    Args:
+        path: A version folder, such as `models/sentiment/1`.
+        batch_sizes: Batch sizes to run.
+        lengths: Lengths to run, for inputs with an open length.
+        skip: Names of checks to leave out, from `CHECKS`.
+        cpp: Whether to run by the C++ loader; None for where possible.
+
+    Returns:
+        A `Report`; `report.ok` tells whether the folder can ship.
+
+    Raises:
+        ValueError: `skip` has an unknown name, or `path` is no SavedModel.
+    """
+    unknown = sorted(set(skip) - set(CHECKS))
+    if unknown:
+        raise ValueError(
+            f"`skip` must have names from {CHECKS}. Received: {unknown}"
+        )
+    graph = read_graph(path)
+    report = Report(str(path))
+    checker = _Checker(report, graph, read_metadata(path), skip)
+    checker.judge("plain ops", foreign_ops(graph.graph_def, _nodes(graph)))
+    checker.judge("weights stored once", _weights_stored_twice(path))
+    try:
+        with Runner(path, cpp) as runner:
+            report.runtime = runner.runtime
+            checker.judge("loads", [], runner.runtime)
+            checker.run_signatures(runner, batch_sizes, lengths)
+    except RunError as error:
+        checker.judge("loads", [str(error)[:500]])
+    report.results.sort(key=lambda result: CHECKS.index(result.name))
+    return report
+
+
+class _Checker:
+    """Runs the signatures and writes the verdicts into a report."""
+
+    def __init__(self, report, graph, metadata, skip):
+        self.report = report
+        self.signatures = read_signatures(graph)
+        self.nodes = reachable_nodes(graph.graph_def, _nodes(graph))
+        self.metadata = metadata
+        self.skip = skip
+
+    def judge(self, name, problems, detail="", bad="fail"):
+        """Adds a verdict: None for not applicable, empty for passed."""
+        if name in self.skip or problems is None:
+            why = "left out" if name in self.skip else "nothing to check"
+            self.report.add(name, "skip", why)
+        elif problems:
+            more = len(problems) - 2
+            detail = "; ".join(problems[:2])
+            detail += f"; and {more} more" if more > 0 else ""
+            self.report.add(name, bad, detail, _ADVICE[name])
+        else:
+            self.report.add(name, "pass", detail or "no fault found")
+
+    def run_signatures(self, runner, batch_sizes, lengths):
+        """Tries every signature and adds the verdicts."""
+        # A check that no signature gets to is not a passed one.
+        found = dict.fromkeys(CHECKS)
+        bounds = {}
+        for name in sorted(self.signatures, key="examples".__eq__):
+            trials = self._trials(runner, name, bounds)
+            for check_name, problems in trials.all(batch_sizes, lengths):
+                if problems is not None:
+                    found[check_name] = (found[check_name] or []) + problems
+        if found["any size"] is not None:
+            found["any size"] += self._fixed_sizes()
+        details = {
+            "runs": ", ".join(self.signatures),
+            "any size": f"batch {list(batch_sizes)}, length {list(lengths)}",
+        }
+        for name in CHECKS[CHECKS.index("weights restored") :]:
+            bad = "warn" if name == "empty rows" else "fail"
+            self.judge(name, found[name], details.get(name, ""), bad)
+
+    def _trials(self, runner, name, bounds):
+        inputs, _ = self.signatures[name]
+        default = self.signatures.get("serving_default", ({}, {}))[0]
+
+        def run(values):
+            return runner.run(name, values)
+
+        bounds.update(find_bounds(inputs, run))
+        samples = Samples(inputs, default, bounds)
+        return Trials(name, samples, run, self._half(), self._random())
+
+    def _half(self):
+        half = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
+        return any(
+            value.type in half
+            for node in self.nodes
+            for value in node.attr.values()
+        )
+
+    def _random(self):
+        words = ("Random", "Multinomial", "TruncatedNormal")
+        return any(word in node.op for node in self.nodes for word in words)
+
+    def _fixed_sizes(self):
+        """Inputs with a batch or a length that the signature fixes."""
+        problems = []
+        for name, (inputs, _) in self.signatures.items():
+            for key, spec in inputs.items():
+                shape = spec.shape.as_list() if spec.shape.rank else []
+                if shape[:1] not in ([], [None]):
+                    problems.append(
+                        f"{name}: input {key!r} has batch size {shape[0]}"
+                    )
+                declared = self.metadata.get("declared", False)
+                if declared or not spec.dtype.is_integer or len(shape) != 2:
+                    continue
+                if shape[1] not in (None, 1):
+                    problems.append(
+                        f"{name}: input {key!r} has length {shape[1]} only"
+                    )
+        return problems
+
+
+def _nodes(graph):
+    return graph.graph_def.node
+
+
+def _weights_stored_twice(path):
+    """Finds tensors that the checkpoint holds under two names."""
+    prefix = pathlib.Path(path) / "variables" / "variables"
+    if not prefix.with_suffix(".index").exists():
+        return []
+    reader = tf.train.load_checkpoint(str(prefix))
+    seen, total, repeated = {}, 0, {}
+    for name in sorted(reader.get_variable_to_shape_map()):
+        value = np.asarray(reader.get_tensor(name))
+        if value.dtype.kind == "O" or value.size < 2:
+            continue
+        total += value.nbytes
+        # Fresh biases are equal without being the same.
+        if np.all(value == value.flat[0]):
+            continue
+        key = value.shape, hashlib.sha256(value.tobytes()).digest()
+        if key in seen:
+            repeated[name] = value.nbytes
+        seen[key] = name
+    if sum(repeated.values()) <= 0.1 * total:
+        return []
+    return [
+        f"{sum(repeated.values())} of {total} bytes are copies, such as "
+        f"{next(iter(repeated))}"
+    ]

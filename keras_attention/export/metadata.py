@@ -1,0 +1,104 @@
+"""What a version folder says of itself, for clients and checks.
+
+Signatures are read from `saved_model.pb`, which every SavedModel has. What
+TensorFlow has no place for is in `assets.extra/keras_attention.json`, which
+servers ignore.
+"""
+
+import json
+import pathlib
+
+import keras
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+import keras_attention
+
+_FILE = pathlib.Path("assets.extra") / "keras_attention.json"
+
+
+def write_metadata(folder, model, interface, signatures):
+    """Writes the metadata file of a version folder.
+
+    Args:
+        folder: The folder, a `pathlib.Path`.
+        model: The exported model.
+        interface: Its `Interface`.
+        signatures: Concrete functions by signature name.
+    """
+    content = {
+        "model": model.name,
+        "versions": {
+            "keras_attention": keras_attention.__version__,
+            "keras": keras.__version__,
+            "tensorflow": tf.__version__,
+        },
+        "dtype_policy": model.dtype_policy.name,
+        # Whether the shapes were stated, and not guessed from data.
+        "declared": interface.declared,
+        "signatures": sorted(signatures),
+    }
+    path = folder / _FILE
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def read_metadata(folder):
+    """Reads the metadata file; an empty dictionary where there is none."""
+    path = pathlib.Path(folder) / _FILE
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def read_graph(folder):
+    """Reads the `MetaGraphDef` with the tag `serve` of a SavedModel.
+
+    Args:
+        folder: A version folder.
+
+    Returns:
+        A `MetaGraphDef`.
+
+    Raises:
+        ValueError: the folder holds no SavedModel for serving.
+    """
+    path = pathlib.Path(folder) / "saved_model.pb"
+    if not path.is_file():
+        raise ValueError(
+            f"There is no `saved_model.pb` in {str(folder)!r}. Give the "
+            "folder of one version, such as `models/sentiment/1`."
+        )
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for graph in saved.meta_graphs:
+        if "serve" in graph.meta_info_def.tags:
+            return graph
+    raise ValueError(
+        f"The SavedModel in {str(folder)!r} has no graph with the tag 'serve'."
+    )
+
+
+def read_signatures(graph):
+    """Lists what each signature takes and gives.
+
+    Args:
+        graph: A `MetaGraphDef`.
+
+    Returns:
+        Dictionary from signature names to pairs of dictionaries, inputs and
+        outputs, from names to `tf.TensorSpec`.
+    """
+    return {
+        name: (_specs(signature.inputs), _specs(signature.outputs))
+        for name, signature in sorted(graph.signature_def.items())
+        if not name.startswith("__")
+    }
+
+
+def _specs(infos):
+    return {
+        name: tf.TensorSpec(
+            tf.TensorShape(info.tensor_shape),
+            tf.dtypes.as_dtype(info.dtype),
+            name=name,
+        )
+        for name, info in sorted(infos.items())
+    }

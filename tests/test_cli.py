@@ -1,0 +1,74 @@
+"""The command line: what it prints, and how it exits."""
+
+import json
+import sys
+
+import keras
+import pytest
+import tensorflow as tf
+from keras import layers
+from typer.testing import CliRunner
+
+from keras_attention import cli
+from keras_attention.commands import app
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = layers.Embedding(9, 4, mask_zero=True)(ids)
+    x = layers.MultiHeadAttention(2, 3)(x, x)
+    x = layers.GlobalAveragePooling1D()(x)
+    keras.Model(ids, layers.Dense(2, name="label")(x)).save(path)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_export_then_check(model, tmp_path):
+    result = run("export", model, tmp_path / "m")
+    assert result.exit_code == 0, result.output
+    assert result.output.strip() == str(tmp_path / "m" / "1")
+    result = run("check", tmp_path / "m", "--length", 5, "--batch-size", 2)
+    assert result.exit_code == 0, result.output
+    assert "can ship" in result.output
+    assert "padding hidden" in result.output
+
+
+def test_check_as_json_tells_of_faults(tmp_path):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, layers.Dense(2)(inputs))
+    tf.saved_model.save(model, str(tmp_path))
+    result = run("check", tmp_path, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.output)["ok"] is False
+    result = run("check", tmp_path, "--skip", "weights restored")
+    assert result.exit_code == 0, result.output
+
+
+def test_bad_arguments_print_one_error(model, tmp_path):
+    result = run("export", model, tmp_path, "--version", 0)
+    assert result.exit_code == 1
+    assert "Error: `version` must be at least 1" in result.output
+    result = run("check", tmp_path)
+    assert result.exit_code == 1
+    assert "no `saved_model.pb`" in result.output
+
+
+def test_help_lists_the_commands(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["keras-attention", "--help"])
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main()
+    assert exit_info.value.code == 0
+    output = capsys.readouterr().out
+    assert "export" in output and "check" in output
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "keras_attention.commands", False)
+    with pytest.raises(SystemExit, match=r"keras_attention\[cli\]"):
+        cli.main()
