@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import keras
 from keras import ops
 
@@ -164,18 +166,23 @@ class MultiHeadAttention(keras.layers.Layer):
         AttentionAxes.resolve(self.attention_axes, len(query_shape))
         heads, key_heads = self.num_heads, self.num_key_value_heads
         # Attribute names are Keras's: they are the paths in a weights file.
-        self.query_dense = self._project("query", (heads, self.key_dim))
-        self.query_dense.build(query_shape)
-        self.key_dense = self._project("key", (key_heads, self.key_dim))
-        self.key_dense.build(key_shape)
+        self.query_dense = self._project(
+            "query", query_shape, (heads, self.key_dim)
+        )
+        self.key_dense = self._project(
+            "key", key_shape, (key_heads, self.key_dim)
+        )
         self._gate_dense = None
         if self.use_gate:
             self._gate_dense = self._project(
-                "gate", (heads, self.value_dim), activation="sigmoid"
+                "gate",
+                query_shape,
+                (heads, self.value_dim),
+                activation="sigmoid",
             )
-            self._gate_dense.build(query_shape)
-        self.value_dense = self._project("value", (key_heads, self.value_dim))
-        self.value_dense.build(value_shape)
+        self.value_dense = self._project(
+            "value", value_shape, (key_heads, self.value_dim)
+        )
         self._dropout_layer = None
         if self.dropout:
             self._dropout_layer = keras.layers.Dropout(
@@ -183,10 +190,10 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         self.output_dense = self._project(
             "attention_output",
+            (*query_shape[:-1], heads, self.value_dim),
             self._output_shape or (query_shape[-1],),
             contracted="yz",
         )
-        self.output_dense.build((*query_shape[:-1], heads, self.value_dim))
 
     def call(
         self,
@@ -309,12 +316,17 @@ class MultiHeadAttention(keras.layers.Layer):
         }
         return {**super().get_config(), **config}
 
-    def _project(self, name, features, contracted="x", activation=None):
-        """Returns a dense layer from the `contracted` axes to `features`."""
-        letters = "abcdefgh"[: len(features)]
-        return keras.layers.EinsumDense(
-            f"...{contracted},{contracted}{letters}->...{letters}",
-            output_shape=features,
+    def _project(
+        self, name, input_shape, features, contracted="x", activation=None
+    ):
+        """Returns a built dense layer from `contracted` axes to `features`."""
+        # Spelled out for the rank at hand: EinsumDense does not quantize an
+        # equation with an ellipsis.
+        lead = string.ascii_uppercase[: len(input_shape) - len(contracted)]
+        letters = string.ascii_lowercase[: len(features)]
+        dense = keras.layers.EinsumDense(
+            f"{lead}{contracted},{contracted}{letters}->{lead}{letters}",
+            output_shape=(*[None] * (len(lead) - 1), *features),
             activation=activation,
             bias_axes=letters if self.use_bias else None,
             kernel_initializer=arguments.separate(self.kernel_initializer),
@@ -327,6 +339,8 @@ class MultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+        dense.build(input_shape)
+        return dense
 
     def _combine_masks(
         self,
