@@ -162,8 +162,7 @@ class MultiHeadAttention(keras.layers.Layer):
             key_shape: Shape `(B, S, Dk)` of the key, if it is not the value.
         """
         key_shape = value_shape if key_shape is None else key_shape
-        _check_inputs(query_shape, value_shape, key_shape)
-        AttentionAxes.resolve(self.attention_axes, len(query_shape))
+        self._resolve_axes(query_shape, value_shape, key_shape)
         heads, key_heads = self.num_heads, self.num_key_value_heads
         # Attribute names are Keras's: they are the paths in a weights file.
         self.query_dense = self._project(
@@ -212,8 +211,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Attends from each query position to the values."""
         same = key is None or key is value
         key = value if key is None else key
-        _check_inputs(query.shape, value.shape, key.shape)
-        axes = AttentionAxes.resolve(self.attention_axes, len(query.shape))
+        axes = self._resolve_axes(query.shape, value.shape, key.shape)
         mask, bias = self._combine_masks(
             axes,
             query.shape,
@@ -257,7 +255,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         """Returns the shape of the output, scores left aside."""
         key_shape = value_shape if key_shape is None else key_shape
-        _check_inputs(query_shape, value_shape, key_shape)
+        self._resolve_axes(query_shape, value_shape, key_shape)
         features = self._output_shape or (query_shape[-1],)
         return (*query_shape[:-1], *features)
 
@@ -278,7 +276,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Returns the symbolic output, after the checks that `call` makes."""
         key = value if key is None else key
         shape = self.compute_output_shape(query.shape, value.shape, key.shape)
-        axes = AttentionAxes.resolve(self.attention_axes, len(query.shape))
+        axes = self._resolve_axes(query.shape, value.shape, key.shape)
         self._combine_masks(
             axes,
             query.shape,
@@ -342,6 +340,11 @@ class MultiHeadAttention(keras.layers.Layer):
         dense.build(input_shape)
         return dense
 
+    def _resolve_axes(self, query_shape, value_shape, key_shape):
+        axes = AttentionAxes.resolve(self.attention_axes, len(query_shape))
+        axes.check(query_shape, value_shape, key_shape)
+        return axes
+
     def _combine_masks(
         self,
         axes,
@@ -377,20 +380,3 @@ class MultiHeadAttention(keras.layers.Layer):
             sliding_window=self.sliding_window,
         )
         return mask, bias
-
-
-def _check_inputs(query_shape, value_shape, key_shape) -> None:
-    shapes = (
-        f"query_shape={tuple(query_shape)}, "
-        f"value_shape={tuple(value_shape)}, key_shape={tuple(key_shape)}"
-    )
-    if tuple(value_shape[1:-1]) != tuple(key_shape[1:-1]):
-        raise ValueError(
-            "All axes of `value` and `key` but the last must be equal: each "
-            f"key belongs to one value. Received: {shapes}"
-        )
-    if len(query_shape) != len(value_shape):
-        raise ValueError(
-            "`query` and `value` must have the same rank, such as (B, T, D) "
-            f"and (B, S, D). Received: {shapes}"
-        )

@@ -224,26 +224,26 @@ def check_shapes(query_shape, key_shape, value_shape) -> None:
             "`query`, `key` and `value` must have the same rank, at least 2: "
             f"(..., T, H), (..., S, H) and (..., S, Hv). Received: {received}"
         )
-    if _differ(query[-1], key[-1]):
+    if sizes_differ(query[-1], key[-1]):
         raise ValueError(
             "The last axes of `query` and `key` (the head width H) must be "
             f"equal: their products are the scores. Received: {received}"
         )
-    if _differ(key[-2], value[-2]):
+    if sizes_differ(key[-2], value[-2]):
         raise ValueError(
             "`key` and `value` must have the same length S: each key belongs "
             f"to one value. Received: {received}"
         )
     lead = slice(0, 1 if len(query) == 3 else -3)
     for other in (key, value):
-        if any(map(_differ, query[lead], other[lead])):
+        if any(map(sizes_differ, query[lead], other[lead])):
             raise ValueError(
                 "`query`, `key` and `value` must have the same batch size (and "
                 f"other axes before the heads). Received: {received}"
             )
     if len(query) < 4:
         return
-    if _differ(key[-3], value[-3]):
+    if sizes_differ(key[-3], value[-3]):
         raise ValueError(
             "`key` and `value` must have the same number of heads at axis "
             f"-3. Received: {received}"
@@ -256,7 +256,8 @@ def check_shapes(query_shape, key_shape, value_shape) -> None:
         )
 
 
-def _differ(first, second) -> bool:
+def sizes_differ(first, second) -> bool:
+    """Whether two static sizes, None where unknown, cannot be the same."""
     return None not in (first, second) and first != second
 
 

@@ -12,6 +12,8 @@ import math
 
 from keras import ops
 
+from keras_attention.ops.attention import sizes_differ
+
 
 @dataclasses.dataclass(frozen=True)
 class AttentionAxes:
@@ -64,6 +66,34 @@ class AttentionAxes:
             )
         free = tuple(a for a in between if a not in axes)
         return cls(axes, free)
+
+    def check(self, query_shape, value_shape, key_shape) -> None:
+        """Refuses inputs `(B, d1, ..., dn, D)` that do not belong together.
+
+        Raises:
+            ValueError: Value and key differ in more than their width, or
+                query and value in rank, batch size or a free axis.
+        """
+        query, value, key = map(tuple, (query_shape, value_shape, key_shape))
+        shapes = f"query_shape={query}, value_shape={value}, key_shape={key}"
+        if len(value) != len(key) or any(
+            map(sizes_differ, value[:-1], key[:-1])
+        ):
+            raise ValueError(
+                "All axes of `value` and `key` but the last must be equal: "
+                f"each key belongs to one value. Received: {shapes}"
+            )
+        if len(query) != len(value):
+            raise ValueError(
+                "`query` and `value` must have the same rank, such as "
+                f"(B, T, D) and (B, S, D). Received: {shapes}"
+            )
+        if any(sizes_differ(query[a], value[a]) for a in (0, *self.free)):
+            raise ValueError(
+                "`query` and `value` must be of the same size at the batch "
+                f"axis and at axes that are not attended over, {self.free} "
+                f"here. Received: {shapes}"
+            )
 
     def heads_first(self, projected):
         """`(B, d1, ..., dn, N, H)` to `(B, ..., N, T, H)`."""
