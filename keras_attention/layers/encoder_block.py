@@ -223,6 +223,8 @@ class EncoderBlock(keras.layers.Layer):
         attention = None
         if not self._makes_attention:
             attention = keras.saving.serialize_keras_object(self.attention)
+            # Built by the block again: its weights are named after that.
+            attention.pop("build_config", None)
         config = {
             "num_heads": self.num_heads,
             "intermediate_dim": self.intermediate_dim,
@@ -259,10 +261,7 @@ class EncoderBlock(keras.layers.Layer):
             return_attention_scores=return_attention_scores,
             **options,
         )
-        attended, scores = (
-            outputs if return_attention_scores else (outputs, None)
-        )
-        return ops.cast(attended, x.dtype), scores
+        return outputs if return_attention_scores else (outputs, None)
 
     def _before(self, norm, x):
         return norm(x) if self.normalize_first else x

@@ -7,7 +7,11 @@ from support import layer_contract
 from support.layer_contract import to_numpy
 
 from keras_attention import reference
-from keras_attention.layers import EncoderBlock, MultiHeadAttention
+from keras_attention.layers import (
+    EncoderBlock,
+    MultiHeadAttention,
+    SequencePooling,
+)
 from keras_attention.ops import masks
 
 B, T, D, N, F = 3, 5, 12, 4, 10
@@ -161,6 +165,15 @@ def test_each_row_as_if_alone(inputs):
         np.testing.assert_allclose(output[row, :length], alone[0], atol=1e-5)
 
 
+def test_large_negative_bias_is_no_mask_in_half_precision(inputs):
+    block = built(dtype="mixed_float16")
+    bias = np.full((T, T), -1e9, "float32")
+    _, scores = block(inputs, attention_bias=bias, return_attention_scores=True)
+    np.testing.assert_allclose(
+        to_numpy(scores).sum(-1), np.ones((B, N, T)), atol=2e-3
+    )
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_row_of_nothing_but_padding(inputs, policy):
     block = built(dtype=policy)
@@ -196,6 +209,19 @@ def test_explicit_mask_wins_over_the_implicit_one(inputs):
     expected = block(inputs, padding_mask=PADDING)
     np.testing.assert_array_equal(to_numpy(output), to_numpy(expected))
     np.testing.assert_array_equal(masks.get_implicit_mask(output), PADDING)
+
+
+def test_explicit_mask_is_passed_on_in_a_functional_model(inputs):
+    x = keras.Input((None, D))
+    padding = keras.Input((None,), dtype="bool")
+    output = EncoderBlock(N, F)(x, padding_mask=padding)
+    assert tuple(masks.get_implicit_mask(output).shape) == (None, None)
+    pooled = SequencePooling("mean")(output)
+    model = keras.Model([x, padding], [output, pooled])
+    output, pooled = (to_numpy(y) for y in model([inputs, PADDING]))
+    for row in range(B):
+        expected = output[row, PADDING[row]].mean(axis=0)
+        np.testing.assert_allclose(pooled[row], expected, atol=1e-5)
 
 
 def test_mask_of_an_embedding_goes_through_a_stack():
