@@ -1,0 +1,180 @@
+"""What every model here shares: positions, encoder blocks and a head."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from keras_attention import layers
+from keras_attention.layers import arguments
+
+POSITIONS = ("sinusoidal", "learned", None)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderStack:
+    """A stack of encoder blocks, by its hyper-parameters.
+
+    The model factories take these fields as keyword arguments.
+
+    Attributes:
+        hidden_dim: Width of the sequence, D. A multiple of `num_heads`.
+        num_layers: Number of encoder blocks.
+        num_heads: Number of attention heads, N.
+        intermediate_dim: Width inside the feed-forward layers. Defaults to
+            `4 * hidden_dim`.
+        dropout: Rate of dropout after the embedding, on the attention
+            weights, and after each half of a block.
+        activation: Activation inside the feed-forward layers.
+        normalize_first: Whether blocks normalise before attention and
+            feed-forward (and once at the end) or after them.
+        positions: "sinusoidal", "learned" or None.
+        max_length: Longest sequence that learned positions can mark.
+        dtype: Dtype policy of the layers, such as "mixed_float16". Defaults
+            to the global policy. Outputs are float32 under any.
+
+    Raises:
+        ValueError: A number is out of range, or the width is not a multiple
+            of the number of heads.
+
+    Example:
+
+    >>> EncoderStack(hidden_dim=32, num_heads=4).intermediate_dim
+    128
+    """
+
+    hidden_dim: int = 128
+    num_layers: int = 2
+    num_heads: int = 4
+    intermediate_dim: int | None = None
+    dropout: float = 0.1
+    activation: Any = "relu"
+    normalize_first: bool = True
+    positions: str | None = "sinusoidal"
+    max_length: int = 512
+    dtype: Any = None
+
+    def __post_init__(self):
+        """Checks the numbers before any layer is made."""
+        if self.intermediate_dim is None:
+            object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
+        for name in (
+            "hidden_dim",
+            "num_layers",
+            "num_heads",
+            "intermediate_dim",
+            "max_length",
+        ):
+            arguments.positive_integer(name, getattr(self, name))
+        arguments.rate("dropout", self.dropout)
+        if self.hidden_dim % self.num_heads:
+            raise ValueError(
+                "`hidden_dim` must be a multiple of `num_heads`: the heads "
+                "share it evenly. Received: "
+                f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
+            )
+        if self.positions not in POSITIONS:
+            raise ValueError(
+                f"`positions` must be one of {POSITIONS}. Received: "
+                f"positions={self.positions!r}"
+            )
+
+    def __call__(self, embedded, padding_mask=None):
+        """Returns the encoded sequence, in the functional API.
+
+        Args:
+            embedded: KerasTensor `(B, T, hidden_dim)`.
+            padding_mask: Boolean KerasTensor `(B, T)`, True for tokens, or
+                None where nothing is padding.
+
+        Returns:
+            A KerasTensor shaped like `embedded`.
+        """
+        x = self._mark_positions(embedded)
+        if self.dropout:
+            x = keras.layers.Dropout(
+                self.dropout, dtype=self.dtype, name="embedding_dropout"
+            )(x)
+        for index in range(self.num_layers):
+            block = layers.EncoderBlock(
+                num_heads=self.num_heads,
+                intermediate_dim=self.intermediate_dim,
+                dropout=self.dropout,
+                activation=self.activation,
+                normalize_first=self.normalize_first,
+                dtype=self.dtype,
+                name=f"encoder_block_{index}",
+            )
+            x = block(x, padding_mask=padding_mask)
+        if self.normalize_first:
+            x = keras.layers.LayerNormalization(
+                epsilon=1e-5, dtype=self.dtype, name="final_norm"
+            )(x)
+        return x
+
+    def _mark_positions(self, x):
+        if self.positions == "sinusoidal":
+            mark = layers.SinusoidalPositionEncoding(
+                dtype=self.dtype, name="positions"
+            )
+        elif self.positions == "learned":
+            mark = layers.PositionEmbedding(
+                self.max_length, dtype=self.dtype, name="positions"
+            )
+        else:
+            return x
+        return mark(x)
+
+
+def head(x, units, activation, name):
+    """Returns the output layer of a model: dense, float32, named.
+
+    Args:
+        x: KerasTensor `(..., D)`.
+        units: Width of the output.
+        activation: Activation of the output.
+        name: Name of the layer, hence of the output when exported.
+
+    Returns:
+        A float32 KerasTensor `(..., units)`.
+    """
+    # Float32 whatever the policy: losses and clients want full precision.
+    return keras.layers.Dense(
+        units, activation=activation, dtype="float32", name=name
+    )(x)
+
+
+def class_head(x, num_classes, activation):
+    """Returns the output layer of a classifier, named after what it gives.
+
+    Args:
+        x: KerasTensor `(..., D)`.
+        num_classes: Number of classes.
+        activation: "softmax", "sigmoid" or None.
+
+    Returns:
+        A float32 KerasTensor `(..., num_classes)`, named "probabilities",
+        or "logits" where `activation` is None.
+
+    Raises:
+        ValueError: A softmax over a single class.
+    """
+    arguments.positive_integer("num_classes", num_classes)
+    if num_classes == 1 and activation == "softmax":
+        raise ValueError(
+            "A softmax over one class is always 1. For two classes pass "
+            '`num_classes=2`, or `classifier_activation="sigmoid"` for one '
+            "probability. Received: num_classes=1, "
+            "classifier_activation='softmax'"
+        )
+    name = "logits" if activation is None else "probabilities"
+    return head(x, num_classes, activation, name)
+
+
+def pool(x, mode, padding_mask):
+    """Returns one vector a sequence, padding left out."""
+    return layers.SequencePooling(mode, dtype=x.dtype, name="pooling")(
+        x, mask=padding_mask
+    )
