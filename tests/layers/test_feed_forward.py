@@ -51,6 +51,13 @@ def test_weights_exist_once_built(use_bias):
     assert {w.dtype for w in layer.weights} == {"float32"}
 
 
+def test_kernels_start_apart():
+    layer = FeedForward(D)
+    layer.build((None, T, D))
+    kernels = layer.intermediate_dense.kernel, layer.output_dense.kernel
+    assert (to_numpy(kernels[0]) != to_numpy(kernels[1])).any()
+
+
 @pytest.mark.parametrize("output_dim", [None, E])
 def test_symbolic_equals_eager(inputs, output_dim):
     layer = FeedForward(F, output_dim=output_dim, dtype="mixed_bfloat16")
