@@ -58,7 +58,7 @@ class DemoResult:
     picture_path: pathlib.Path
 
 
-def run(output="demo", epochs=60, verbose=1, seed=1) -> DemoResult:
+def run(output="demo", epochs=40, verbose=1, seed=1) -> DemoResult:
     """Trains, saves, reloads, exports, serves and draws.
 
     Args:

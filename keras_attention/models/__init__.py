@@ -6,6 +6,7 @@ named `encoder_block_0`, `encoder_block_1`, ... A saved one loads wherever
 """
 
 from keras_attention.models.images import image_classifier
+from keras_attention.models.scores import attention_scores_model
 from keras_attention.models.sequences import (
     sequence_classifier,
     sequence_regressor,
@@ -19,6 +20,7 @@ from keras_attention.models.text import (
 
 __all__ = [
     "EncoderStack",
+    "attention_scores_model",
     "encoder",
     "image_classifier",
     "sequence_classifier",

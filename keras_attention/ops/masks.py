@@ -189,9 +189,11 @@ def combine(
     # A mask with one row is a key mask, one with one column a query mask:
     # told apart here, they need no (T, S) tensor later.
     if full is not None and full.shape[-2] == 1 and length_q != 1:
-        full, key = None, _both(key, _fit(full[..., 0, :], rank + 1))
+        key = _both(key, _fit(full[..., 0, :], rank + 1))
+        full = None
     elif full is not None and full.shape[-1] == 1 and length_s != 1:
-        full, query = None, _both(query, _fit(full[..., 0], rank + 1))
+        query = _both(query, _fit(full[..., 0], rank + 1))
+        full = None
     return AttentionMask(
         full, query, key, bool(use_causal_mask), sliding_window, offset
     )
@@ -437,7 +439,7 @@ def _fit(tensor, rank, axis=-2) -> Tensor:
 
 
 def _check_full_shape(tensor, name, lead, query_length, key_length) -> None:
-    accepted = {"(T, S)": (query_length, key_length)}
+    accepted: dict[str, tuple] = {"(T, S)": (query_length, key_length)}
     if lead:
         accepted["(B, T, S)"] = (lead[0], query_length, key_length)
     if len(lead) == 2:
