@@ -46,6 +46,12 @@ def export(
     version: Annotated[
         int | None, typer.Option(help="Number; the next free one if left out.")
     ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model on the server.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Label of the version: stable, canary.")
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace that version.")
     ] = False,
@@ -60,6 +66,8 @@ def export(
             keras.saving.load_model(model, compile=False),
             base_path,
             version=version,
+            name=name,
+            label=label,
             overwrite=overwrite,
         )
     except (TypeError, ValueError) as error:

@@ -1,8 +1,9 @@
 """Export: from a trained model to a folder that a stock server loads."""
 
 from keras_attention.export.checks import check
+from keras_attention.export.client import Client
 from keras_attention.export.folder import versions
 from keras_attention.export.report import Report
 from keras_attention.export.savedmodel import export_for_serving
 
-__all__ = ["Report", "check", "export_for_serving", "versions"]
+__all__ = ["Client", "Report", "check", "export_for_serving", "versions"]

@@ -6,6 +6,7 @@ nested inputs and outputs into that form and back.
 """
 
 import dataclasses
+import keyword
 import re
 import warnings
 from collections.abc import Callable
@@ -231,6 +232,11 @@ def _flat_specs(structure):
 
 
 def _served_name(name, what):
+    if what == "input" and keyword.iskeyword(name):
+        raise ValueError(
+            "TensorFlow takes no word of the Python language as the name of "
+            f"an input. Received: input name={name!r}"
+        )
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"The name of an {what} must start with a letter and hold only "

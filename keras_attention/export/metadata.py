@@ -17,17 +17,17 @@ import keras_attention
 _FILE = pathlib.Path("assets.extra") / "keras_attention.json"
 
 
-def write_metadata(folder, model, interface, signatures):
+def write_metadata(folder, name, model, interface):
     """Writes the metadata file of a version folder.
 
     Args:
         folder: The folder, a `pathlib.Path`.
+        name: Name of the model on the server.
         model: The exported model.
         interface: Its `Interface`.
-        signatures: Concrete functions by signature name.
     """
     content = {
-        "model": model.name,
+        "name": name,
         "versions": {
             "keras_attention": keras_attention.__version__,
             "keras": keras.__version__,
@@ -36,7 +36,6 @@ def write_metadata(folder, model, interface, signatures):
         "dtype_policy": model.dtype_policy.name,
         # Whether the shapes were stated, and not guessed from data.
         "declared": interface.declared,
-        "signatures": sorted(signatures),
     }
     path = folder / _FILE
     path.parent.mkdir(exist_ok=True)

@@ -12,10 +12,26 @@ from keras_attention.export.folder import (
     staged,
 )
 from keras_attention.export.interface import read_interface
-from keras_attention.export.metadata import write_metadata
+from keras_attention.export.messages import (
+    has_serving_api,
+    predict_request,
+    serving_api,
+    write_warm_up,
+)
+from keras_attention.export.metadata import (
+    read_graph,
+    read_signatures,
+    write_metadata,
+)
 from keras_attention.export.preprocessing import (
     examples_function,
     text_function,
+)
+from keras_attention.export.readme import write_readme
+from keras_attention.export.server_files import (
+    check_label,
+    check_name,
+    write_server_files,
 )
 from keras_attention.export.signatures import (
     attention_function,
@@ -24,6 +40,7 @@ from keras_attention.export.signatures import (
     trace,
 )
 from keras_attention.export.tracking import parameter_bytes, track_state
+from keras_attention.export.trial_requests import trial_requests
 from keras_attention.models.scores import has_attention_scores
 
 _GRAPH_ALLOWANCE = 4 << 20
@@ -33,11 +50,15 @@ def export_for_serving(
     model,
     base_path,
     version=None,
+    *,
     input_signature=None,
-    overwrite=False,
     preprocessing=None,
     attention=None,
     examples=None,
+    name=None,
+    label=None,
+    warm_up=None,
+    overwrite=False,
 ):
     """Writes a model as a version folder that TensorFlow Serving loads.
 
@@ -48,7 +69,11 @@ def export_for_serving(
     model's own names and dtypes (float32 for half precision), of any batch
     size and of any length that the model leaves open, and returns a
     dictionary of outputs, without dropout. Nothing in it needs Python.
-    `keras.layers.TFSMLayer(path)` makes a layer of it again.
+    `keras.layers.TFSMLayer(str(path))` makes a layer of it again.
+
+    Beside the versions stand `README.txt`, with commands and bodies of
+    requests for this model, and what a server is started with,
+    `models.config` and `batching.config`.
 
     Names given by the user are kept: keys of dictionaries, names of inputs
     and of output layers. A name made up by Keras loses its counter, so that
@@ -66,7 +91,6 @@ def export_for_serving(
             does not say what it takes: a subclassed model, or a Sequential
             one without `keras.Input`, knows only the shapes it was built
             with, and those are taken otherwise, with any batch size.
-        overwrite: Whether to replace the version if it exists.
         preprocessing: Layer that turns strings `(B,)` into the model's only
             input, such as `keras.layers.TextVectorization`; or a dictionary
             from input names to such layers. Adds the signature `text`.
@@ -76,6 +100,13 @@ def export_for_serving(
         examples: Whether to add the signature `examples`, which takes
             serialized `tf.Example`s with one feature per input. None for
             where they can hold the inputs.
+        name: Name of the model on the server; None for that of `base_path`.
+        label: `"stable"` or `"canary"`, for this version in `models.config`.
+            None for stable if it is the first, else canary.
+        warm_up: Whether to write requests that the server runs before it
+            opens the version. None for where the extra `serving` is
+            installed.
+        overwrite: Whether to replace the version if it exists.
 
     Returns:
         The version folder, a `pathlib.Path`.
@@ -99,6 +130,10 @@ def export_for_serving(
     _check_backend()
     base = check_base_path(base_path)
     number = check_version(base, version, overwrite)
+    name = check_name(name, base)
+    check_label(label)
+    if warm_up:
+        serving_api("prediction_log_pb2")
     interface = read_interface(model, input_signature)
     traced = _trace_signatures(
         model, interface, preprocessing, attention, examples
@@ -106,8 +141,24 @@ def export_for_serving(
     space = int(1.05 * parameter_bytes(traced.objects)) + _GRAPH_ALLOWANCE
     with staged(base, number, overwrite, space) as folder:
         _save(traced, folder)
-        write_metadata(folder, model, interface, traced.signatures)
+        write_metadata(folder, name, model, interface)
+        shown, requests = trial_requests(traced.signatures)
+        if warm_up or (warm_up is None and has_serving_api()):
+            _write_warm_up(folder, name, requests)
+    signatures = read_signatures(read_graph(base / str(number)))
+    labels = write_server_files(base, name, number, label)
+    write_readme(base, name, number, labels, signatures, shown)
     return base / str(number)
+
+
+def _write_warm_up(folder, name, requests):
+    write_warm_up(
+        folder,
+        [
+            predict_request(r.inputs, r.specs, name, r.signature)
+            for r in requests
+        ],
+    )
 
 
 @dataclasses.dataclass

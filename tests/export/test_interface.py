@@ -69,7 +69,7 @@ def test_names_of_the_user_are_kept():
     assert outputs_of(model, *values) == ["dense", "dense_a7", "multiply"]
 
 
-@pytest.mark.parametrize("name", ["a b", "1st", "_hidden"])
+@pytest.mark.parametrize("name", ["a b", "1st", "_hidden", "lambda"])
 def test_names_no_signature_can_carry_are_refused(name):
     inputs = keras.Input((3,), name=name)
     model = keras.Model(inputs, layers.Dense(2)(inputs))

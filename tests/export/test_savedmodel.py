@@ -188,7 +188,8 @@ def test_a_write_that_fails_half_way_leaves_nothing(tmp_path):
     with largest_file(100_000):
         with pytest.raises(ValueError, match="could not write"):
             export_for_serving(model, tmp_path)
-    assert os.listdir(tmp_path) == ["1"]
+    assert versions(tmp_path) == [1]
+    assert not list(tmp_path.glob(".*"))
 
 
 class Untraceable(layers.Layer):
@@ -236,6 +237,8 @@ def test_what_a_server_cannot_run_is_refused_first(tmp_path, layer, message):
         ({"model": keras.Sequential([layers.Dense(2)])}, ValueError, "built"),
         ({"attention": True}, ValueError, "return_attention_scores"),
         ({"preprocessing": len}, TypeError, "must be a Keras layer"),
+        ({"name": "a/b"}, ValueError, "Received: name='a/b'"),
+        ({"label": "beta"}, ValueError, "Received: label='beta'"),
     ],
 )
 def test_bad_arguments_are_refused_first(tmp_path, kwargs, error, message):

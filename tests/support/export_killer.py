@@ -108,7 +108,7 @@ def main(base):
         for leftover in base.glob(".incomplete-*"):
             leftover.rename(base.parent / leftover.name)
         outcome = run_and_kill(base, moment)
-        visible = sorted(p.name for p in base.iterdir() if p.name[0] != ".")
+        visible = sorted(p.name for p in base.iterdir() if p.name.isdecimal())
         untouched = digest(base / "1") == before
         print(json.dumps([name, outcome, visible, untouched]), flush=True)
 
