@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_attention.models.naming import stable_name, unique_names
+from keras_attention.models.naming import stable_names, unique_names
 
 _HALF = ("float16", "bfloat16")
 _ANONYMOUS = r"(keras_tensor|input_layer)(_\d+)?"
@@ -259,11 +259,16 @@ def _is_call_arguments(model, structure):
 def _operation_names(model):
     """Stable names of what makes the outputs, in order; empty if unknown."""
     if isinstance(model, keras.Sequential):
-        makers = model.layers[-1:]
-    else:
-        by_name = {op.name: op for op in getattr(model, "operations", ())}
-        makers = [by_name[name] for name in getattr(model, "output_names", ())]
-    return [stable_name(op.name, type(op).__name__) for op in makers]
+        return stable_names(model.layers)[-1:]
+    operations = getattr(model, "operations", [])
+    names = dict(
+        zip(
+            (operation.name for operation in operations),
+            stable_names(operations),
+            strict=True,
+        )
+    )
+    return [names[name] for name in getattr(model, "output_names", ())]
 
 
 def _name_outputs(outputs, names):

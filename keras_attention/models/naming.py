@@ -8,26 +8,35 @@ next build. What a client or a figure relies on has to be free of it.
 import re
 
 
-def stable_name(name, class_name):
-    """Drops the counter from a name Keras made up; keeps any other name.
+def stable_names(operations):
+    """Drops the counters from names Keras made up; keeps any other name.
+
+    Keras's counters begin with no number at all, so that a family of names
+    with a number 0, `block_0`, `block_1`, is the user's and is kept.
 
     Args:
-        name: The name of a layer or operation.
-        class_name: The name of its class.
+        operations: Layers or other operations of one model.
 
     Returns:
-        The name, without counter where it is made of the class name.
+        A list of their names, in the same order; names can repeat.
 
     Example:
 
-    >>> stable_name("multi_head_attention_12", "MultiHeadAttention")
-    'multi_head_attention'
-    >>> stable_name("block_12", "MultiHeadAttention")
-    'block_12'
+    >>> import keras
+    >>> layers = [keras.layers.Dense(2, name=n) for n in ("dense_7", "top_7")]
+    >>> stable_names(layers)
+    ['dense', 'top_7']
     """
-    head = re.sub(r"_\d+$", "", name)
-    letters = re.sub(r"\W|_", "", class_name).lower()
-    return head if head.replace("_", "").lower() == letters else name
+    operations = list(operations)
+    kept = {x.name[:-2] for x in operations if x.name.endswith("_0")}
+    return [_without_counter(x, kept) for x in operations]
+
+
+def _without_counter(operation, kept):
+    head = re.sub(r"_\d+$", "", operation.name)
+    letters = re.sub(r"\W|_", "", type(operation).__name__).lower()
+    made_up = head.replace("_", "").lower() == letters
+    return head if made_up and head not in kept else operation.name
 
 
 def unique_names(names):

@@ -5,7 +5,7 @@ import inspect
 import keras
 from keras import ops
 
-from keras_attention.models.naming import stable_name, unique_names
+from keras_attention.models.naming import stable_names, unique_names
 
 
 def attention_scores_model(model):
@@ -86,6 +86,8 @@ def _rebuild(model, wrapped):
             stands for them in the new model.
     """
     found = []
+    layers = model.layers
+    names = dict(zip(map(id, layers), stable_names(layers), strict=True))
 
     def call(operation, *args, **kwargs):
         key = id(operation)
@@ -93,8 +95,7 @@ def _rebuild(model, wrapped):
             if key not in wrapped:
                 wrapped[key] = _WithScores(operation)
             output, scores = wrapped[key](*args, **kwargs)
-            name = stable_name(operation.name, type(operation).__name__)
-            found.extend((name, value) for value in scores)
+            found.extend((names[key], value) for value in scores)
             return output
         if has_attention_scores(operation):
             if key not in wrapped:
@@ -114,8 +115,8 @@ def _rebuild(model, wrapped):
         clone_function=lambda layer: layer,
         call_function=call,
     )
-    names = unique_names(name for name, _ in found)
-    scores = zip(names, (value for _, value in found), strict=True)
+    labels = unique_names(name for name, _ in found)
+    scores = zip(labels, (value for _, value in found), strict=True)
     return rebuilt, dict(scores)
 
 

@@ -4,7 +4,7 @@ import keras
 import pytest
 from keras import layers
 
-from keras_attention.models.naming import stable_name, unique_names
+from keras_attention.models.naming import stable_names, unique_names
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,22 @@ from keras_attention.models.naming import stable_name, unique_names
     ],
 )
 def test_counters_of_keras_go(make):
-    names = {stable_name(x.name, type(x).__name__) for x in (make(), make())}
-    assert len(names) == 1
-    assert make().name.startswith(names.pop())
+    first, second = make(), make()
+    assert first.name != second.name
+    (name,) = stable_names([first])
+    assert stable_names([second]) == [name]
+    assert second.name.startswith(name)
 
 
 def test_names_of_the_user_stay():
-    for name in ("block_12", "dense_a", "dense__1x"):
-        assert stable_name(name, "Dense") == name
+    names = ["block_12", "dense_a", "dense__1x", "top"]
+    assert stable_names(layers.Dense(2, name=n) for n in names) == names
+
+
+def test_a_family_that_counts_from_zero_is_the_users():
+    names = ["dense_0", "dense_1", "dense_12", "other_1"]
+    assert stable_names(layers.Dense(2, name=n) for n in names) == names
+    assert stable_names([layers.Dense(2, name="dense_12")]) == ["dense"]
 
 
 def test_repeated_names_are_numbered_in_order():
