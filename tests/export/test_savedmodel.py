@@ -98,6 +98,24 @@ def test_weights_are_on_disk_once(tmp_path):
     assert folder_bytes(path) < 1.1 * parameters
 
 
+def resident_bytes(field):
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    return 1024 * int(lines[field].split()[0])
+
+
+def test_memory_stays_near_the_size_of_the_model(tmp_path):
+    before = resident_bytes("VmRSS")
+    inputs = keras.Input((None,), dtype="int32")
+    x = layers.Embedding(40_000, 512)(inputs)
+    model = keras.Model(inputs, layers.Dense(512)(x))
+    with open("/proc/self/clear_refs", "w") as stream:
+        stream.write("5")  # Resets the peak.
+    export_for_serving(model, tmp_path)
+    used = resident_bytes("VmHWM") - before
+    assert used < 2.5 * 4 * model.count_params()
+
+
 def test_versions_count_up_and_replace(tmp_path):
     base = tmp_path / "models" / "m"
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
