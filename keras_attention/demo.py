@@ -143,52 +143,25 @@ def build_model():
 
 
 def train(model, x_train, y_train, x_test, y_test, epochs, verbose=1):
-    """Trains `model` on digits that are shifted a little at each epoch."""
-    batch = 64
-    steps = epochs * -(-len(x_train) // batch)
+    """Trains `model`, with a warm-up and a cosine decay."""
+    batch_size = 64
+    steps = epochs * -(-len(x_train) // batch_size)
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0, steps, warmup_target=3e-3, warmup_steps=steps // 10
+    )
     model.compile(
-        optimizer=keras.optimizers.AdamW(
-            keras.optimizers.schedules.CosineDecay(
-                0.0, steps, warmup_target=2e-3, warmup_steps=steps // 10
-            ),
-            weight_decay=1e-2,
-        ),
+        optimizer=keras.optimizers.AdamW(schedule, weight_decay=1e-2),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
     model.fit(
-        ShiftedDigits(x_train, y_train, batch),
+        x_train,
+        y_train,
+        batch_size=batch_size,
         validation_data=(x_test, y_test),
         epochs=epochs,
         verbose=verbose,
     )
-
-
-class ShiftedDigits(keras.utils.PyDataset):
-    """Batches of digits, each moved by up to one pixel."""
-
-    def __init__(self, images, labels, batch_size):
-        super().__init__()
-        self.images, self.labels = images, labels
-        self.batch_size = batch_size
-        self.random = np.random.default_rng(0)
-        self.on_epoch_end()
-
-    def __len__(self):
-        """Returns the number of batches in an epoch."""
-        return -(-len(self.images) // self.batch_size)
-
-    def __getitem__(self, index):
-        """Returns one batch of images and labels."""
-        chosen = self.order[index * self.batch_size :][: self.batch_size]
-        padded = np.pad(self.images[chosen], ((0, 0), (1, 1), (1, 1), (0, 0)))
-        down, right = self.random.integers(0, 3, size=2)
-        moved = padded[:, down : down + 8, right : right + 8]
-        return moved, self.labels[chosen]
-
-    def on_epoch_end(self):
-        """Shuffles the digits."""
-        self.order = self.random.permutation(len(self.images))
 
 
 def predict_reloaded(model_path, images, folder):

@@ -110,6 +110,14 @@ class MultiplicativeAttention(BaseAttention):
         }
         return {**super().get_config(), **config}
 
+    @classmethod
+    def from_config(cls, config):
+        """Returns the layer that a configuration describes."""
+        # Out of a `.h5` file, Keras gives its function `dot` for "dot".
+        score = config.get("score", "dot")
+        score = getattr(score, "__name__", score)
+        return super().from_config({**config, "score": score})
+
     def _attend(self, query, key, value, mask, attention_bias, **options):
         if self.query_dense is not None:
             # Hidden before it is projected, so that NaN there does not reach

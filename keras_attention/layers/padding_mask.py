@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keras
-from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.ops import masks
@@ -34,7 +33,7 @@ class PaddingMask(keras.layers.Layer):
     Example:
 
     >>> mask = PaddingMask()(keras.ops.array([[7, 4, 0]]))
-    >>> ops.convert_to_numpy(mask).tolist()
+    >>> keras.ops.convert_to_numpy(mask).tolist()
     [[True, True, False]]
     """
 
@@ -47,8 +46,7 @@ class PaddingMask(keras.layers.Layer):
     def call(self, inputs):
         """Compares each position with the padding."""
         self._check_rank(inputs.shape)
-        tokens = masks.padding_mask(inputs, self.pad_id)
-        return ops.any(tokens, axis=-1) if len(inputs.shape) == 3 else tokens
+        return masks.padding_mask(inputs, self.pad_id)
 
     def compute_mask(self, inputs, previous_mask=None):
         """Returns None: a mask carries no mask of its own."""

@@ -348,15 +348,20 @@ def causal_mask(query_length, key_length=None, offset=0) -> Tensor:
     return position_mask(query_length, key_length, causal=True, offset=offset)
 
 
-def padding_mask(ids, pad_id=0) -> Tensor:
-    """Returns a `(B, T)` mask that is False where `ids` equals `pad_id`.
+def padding_mask(inputs, pad_id=0) -> Tensor:
+    """Returns a `(B, T)` mask that is False at padding.
+
+    Args:
+        inputs: Ids `(B, T)`, or features `(B, T, F)`.
+        pad_id: The id of padding, or the value of each of its features.
 
     Example:
 
     >>> ops.convert_to_numpy(padding_mask(np.array([[7, 4, 0]]))).tolist()
     [[True, True, False]]
     """
-    return ops.not_equal(ids, pad_id)
+    tokens = ops.not_equal(inputs, pad_id)
+    return ops.any(tokens, axis=-1) if len(inputs.shape) == 3 else tokens
 
 
 def length_mask(lengths, max_length) -> Tensor:
