@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_attention.ops.attention import sizes_differ
 
@@ -133,7 +133,7 @@ class AttentionAxes:
         n = len(self.attended)
         if mask is None or n == 1:
             return mask
-        mask = ops.convert_to_tensor(mask)
+        mask = _as_tensor(mask)
         if len(mask.shape) < 2 * n:
             return mask  # refused later, with the shapes that are accepted
         shape = ops.shape(mask)
@@ -144,7 +144,7 @@ class AttentionAxes:
         """A padding mask `(B, d1, ..., dn)` to `(B, ..., 1, T)`."""
         if mask is None:
             return None
-        mask = ops.convert_to_tensor(mask)
+        mask = _as_tensor(mask)
         if not self.free and len(self.attended) == 1:
             return mask
         if len(mask.shape) != 1 + len(self.free) + len(self.attended):
@@ -190,6 +190,11 @@ class AttentionAxes:
     def _lengths(self, inputs):
         shape = ops.shape(inputs)
         return [shape[a] for a in self.attended]
+
+
+def _as_tensor(mask):
+    # Keras 3.10 makes float32 of a symbolic mask that it converts.
+    return mask if isinstance(mask, KerasTensor) else ops.convert_to_tensor(mask)
 
 
 def _product(lengths):
