@@ -194,7 +194,9 @@ class AttentionAxes:
 
 def _as_tensor(mask):
     # Keras 3.10 makes float32 of a symbolic mask that it converts.
-    return mask if isinstance(mask, KerasTensor) else ops.convert_to_tensor(mask)
+    return (
+        mask if isinstance(mask, KerasTensor) else ops.convert_to_tensor(mask)
+    )
 
 
 def _product(lengths):
