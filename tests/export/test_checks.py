@@ -49,8 +49,7 @@ def length_in_the_graph(folder):
 
 def mask_dropped(folder):
     ids, x = encoded_ids()
-    x = layers.Flatten()(x[:, :1]) + keras.ops.mean(x, axis=1)
-    model = keras.Model(ids, layers.Dense(3)(x))
+    model = keras.Model(ids, layers.Dense(3)(keras.ops.mean(x, axis=1)))
     save(model, folder, lambda ids: {"y": model(ids, training=False)})
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 from support.served_models import text_classifier, vectorization
 
 from keras_attention.export.interface import read_interface
@@ -31,7 +32,7 @@ def examples_of(model):
 
 def echo(*shape, dtype="int32"):
     x = keras.Input(shape, dtype=dtype, name="x")
-    return keras.Model(x, {"y": x})
+    return keras.Model(x, {"y": layers.Identity()(x)})
 
 
 def example(**features):
@@ -102,7 +103,7 @@ def test_examples_hold_every_kind_of_input():
         keras.Input((2,), dtype="bool", name="flags"),
         keras.Input((None,), dtype="string", name="words"),
     ]
-    model = keras.Model(inputs, {x.name: x for x in inputs})
+    model = keras.Model(inputs, {x.name: layers.Identity()(x) for x in inputs})
     rows = [
         example(ids=[1, 2], steps=[[1.0, 2.0]], flags=[1, 0], words=["a"]),
         example(ids=[3], steps=np.ones((3, 2)), flags=[0, 0], words=["b", "c"]),
