@@ -136,7 +136,8 @@ def _readable(value, key):
     """Texts as strings; what holds any bytes stays bytes."""
     if value.dtype.kind != "O" or key == "examples":
         return value
-    return np.array([text.decode() for text in value], object)
+    texts = [text.decode() for text in value.flat]
+    return np.array(texts, object).reshape(value.shape)
 
 
 def _answer(outputs, rows):

@@ -87,10 +87,9 @@ class Samples:
         }
 
     def _value(self, random, name, spec, length):
-        if spec.dtype == tf.string:
-            words = random.choice(_WORDS, max(length, 1))
-            return np.array(" ".join(words[:length]).encode(), object)
         shape = _row_shape(spec, length)
+        if spec.dtype == tf.string:
+            return _texts(random, shape, length)
         dtype = spec.dtype.as_numpy_dtype
         if spec.dtype.is_bool or "mask" in name:
             return np.ones(shape, dtype)
@@ -143,6 +142,15 @@ def pad_rows(rows, value=0):
     for target, row in zip(result, rows, strict=True):
         target[tuple(slice(size) for size in row.shape)] = row
     return result
+
+
+def _texts(random, shape, length):
+    """A text of as many words where a row holds one, else single words."""
+    if shape not in ((), (1,)):
+        words = random.choice(_WORDS, shape)
+        return np.array([w.encode() for w in words.flat], object).reshape(shape)
+    words = random.choice(_WORDS, max(length, 1))[:length]
+    return np.array(" ".join(words).encode(), object).reshape(shape)
 
 
 def _example(row):

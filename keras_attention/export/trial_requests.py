@@ -34,7 +34,7 @@ def trial_requests(functions):
         show, and some of one row in several lengths, to warm up.
     """
     shown, warm_up = [], []
-    bounds: dict = {}
+    bounds = {}
     specs = {name: _input_specs(fn) for name, fn in functions.items()}
     for name, function in functions.items():
         run = _runner(function, specs[name])

@@ -52,6 +52,16 @@ def test_texts_have_as_many_words():
     assert [len(text.split()) for text in texts] == [0, 1, 5]
 
 
+def test_texts_fit_the_shape_of_a_row():
+    def make(*shape):
+        spec = tf.TensorSpec((None, *shape), tf.string, "text")
+        return Samples({"text": spec}).make(3, 4)["text"]
+
+    assert make(1).shape == (3, 1) and len(make(1)[0, 0].split()) == 4
+    assert make(2).shape == (3, 2) and len(make(2)[0, 0].split()) == 1
+    assert make(None).shape == (3, 4)
+
+
 def test_bounds_are_read_from_the_error():
     def run(inputs):
         if inputs["ids"].max() >= 30:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from support.served_models import text_classifier
+from support.served_models import text_classifier, vectorization
 
 from keras_attention.export import export_for_serving, versions
 from keras_attention.export.metadata import read_graph, read_signatures
@@ -187,6 +187,17 @@ def test_runs_where_the_package_cannot_be_imported(exported, tmp_path):
     np.testing.assert_allclose(
         np.load(result), served.model.predict(IDS, verbose=0), atol=1e-5
     )
+
+
+def test_vocabularies_inside_a_model_come_along(tmp_path):
+    text = keras.Input((1,), dtype="string", name="text")
+    x = layers.Embedding(9, 4, mask_zero=True)(vectorization()(text))
+    model = keras.Model(text, layers.Dense(2)(layers.GlobalMaxPooling1D()(x)))
+    path = export_for_serving(model, tmp_path)
+    with Runner(path) as runner:
+        outputs = runner.run("serving_default", {"text": TEXTS[:, None]})
+    expected = model.predict(tf.constant(TEXTS[:, None]), verbose=0)
+    np.testing.assert_allclose(outputs["dense"], expected, atol=1e-6)
 
 
 @contextlib.contextmanager
