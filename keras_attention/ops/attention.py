@@ -152,8 +152,13 @@ def attend(
         A tuple of the context and the weights; the weights are None where
         they were not asked for.
     """
-    query, key, value, out_dtype = _to_compute_dtype(query, key, value)
-    kernel = choose_kernel(flash_attention, return_attention_scores)
+    query, key, value, out_dtype = _to_one_dtype(query, key, value)
+    kernel = choose_kernel(
+        flash_attention,
+        return_attention_scores,
+        query.shape[-2],
+        key.shape[-2],
+    )
     context, weights = KERNELS[kernel](
         query,
         key,
@@ -169,27 +174,65 @@ def attend(
     return ops.cast(context, out_dtype), ops.cast(weights, out_dtype)
 
 
-KERNELS = {"dense": dense.attend}
+def _dense(query, key, value, mask, **options):
+    # In a half type the scores overflow.
+    inputs = (query, key, value)
+    if keras.backend.standardize_dtype(query.dtype) in HALF_TYPES:
+        inputs = [ops.cast(x, "float32") for x in inputs]
+    return dense.attend(*inputs, mask, **options)
 
 
-def choose_kernel(flash_attention=None, return_attention_scores=False) -> str:
+def _blockwise(query, key, value, mask, **options):
+    # Not before it is needed: it imports TensorFlow.
+    from keras_attention.ops import blockwise
+
+    return blockwise.attend(query, key, value, mask, **options)
+
+
+def _by_length(query, key, value, mask, **options):
+    arguments = (query, key, value, mask)
+    context = ops.cond(
+        is_long(ops.shape(query)[-2], ops.shape(key)[-2]),
+        lambda: ops.cast(_blockwise(*arguments, **options)[0], query.dtype),
+        lambda: ops.cast(_dense(*arguments, **options)[0], query.dtype),
+    )
+    return context, None
+
+
+KERNELS = {"dense": _dense, "blockwise": _blockwise, "by_length": _by_length}
+
+# Number of scores, T * S, above which the blockwise kernel is the faster one:
+# measured in docs/long-sequences.md.
+DENSE_SCORES = 2**17
+
+
+def choose_kernel(
+    flash_attention=None,
+    return_attention_scores=False,
+    query_length=None,
+    key_length=None,
+) -> str:
     """Returns the name of the kernel that will run.
 
     Args:
         flash_attention: As in `dot_product_attention`.
         return_attention_scores: Whether the weights are wanted.
+        query_length: T, or None where it is not known yet.
+        key_length: S, or None where it is not known yet.
 
     Returns:
-        A key of `KERNELS`.
+        A key of `KERNELS`: "dense", "blockwise", or "by_length" for one of
+        the two as soon as the lengths are known.
 
     Raises:
         ValueError: `flash_attention=True` cannot be had.
 
     Example:
 
-    >>> choose_kernel(flash_attention=False)
+    >>> choose_kernel(query_length=64, key_length=64)
     'dense'
     """
+    on_tensorflow = keras.backend.backend() == "tensorflow"
     if flash_attention and return_attention_scores:
         raise ValueError(
             "Attention scores are a (T, S) tensor, which the kernel of linear "
@@ -198,7 +241,40 @@ def choose_kernel(flash_attention=None, return_attention_scores=False) -> str:
             f"flash_attention={flash_attention}, "
             f"return_attention_scores={return_attention_scores}"
         )
-    return "dense"
+    if flash_attention and not on_tensorflow:
+        raise ValueError(
+            "The kernel of linear memory is made of TensorFlow operations. "
+            "Pass `flash_attention=None`, or set KERAS_BACKEND=tensorflow. "
+            f"Received: flash_attention={flash_attention}, "
+            f"backend={keras.backend.backend()}"
+        )
+    if flash_attention:
+        return "blockwise"
+    switched_off = keras.config.is_flash_attention_enabled() is False
+    if flash_attention is False or (flash_attention is None and switched_off):
+        return "dense"
+    if return_attention_scores or not on_tensorflow:
+        return "dense"
+    if None in (query_length, key_length):
+        return "by_length"
+    return "blockwise" if is_long(query_length, key_length) else "dense"
+
+
+def is_long(query_length, key_length):
+    """Returns whether the blockwise kernel is faster at these lengths.
+
+    Args:
+        query_length: T. An integer or a scalar tensor.
+        key_length: S. An integer or a scalar tensor.
+
+    Returns:
+        A boolean or a scalar boolean tensor.
+    """
+    if not isinstance(query_length, int) or not isinstance(key_length, int):
+        # As integers of 32 bits, the product could overflow.
+        query_length = ops.cast(query_length, "float32")
+        key_length = ops.cast(key_length, "float32")
+    return query_length * key_length > DENSE_SCORES
 
 
 def check_shapes(query_shape, key_shape, value_shape) -> None:
@@ -261,15 +337,14 @@ def sizes_differ(first, second) -> bool:
     return None not in (first, second) and first != second
 
 
-def _to_compute_dtype(query, key, value):
-    """Converts to tensors of one dtype in which the scores are safe."""
+def _to_one_dtype(query, key, value):
+    """Converts tensors to one floating-point dtype, returned as well."""
     tensors = (query, key, value)
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in tensors]
-    out_dtype = keras.backend.result_type(*dtypes)
-    if not keras.backend.is_float_dtype(out_dtype):
-        out_dtype = keras.config.floatx()
-    compute_dtype = "float32" if out_dtype in HALF_TYPES else out_dtype
-    return *(ops.cast(x, compute_dtype) for x in tensors), out_dtype
+    dtype = keras.backend.result_type(*dtypes)
+    if not keras.backend.is_float_dtype(dtype):
+        dtype = keras.config.floatx()
+    return *(ops.cast(x, dtype) for x in tensors), dtype
 
 
 def _for_heads_of(key, visible):

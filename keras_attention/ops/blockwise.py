@@ -1,0 +1,193 @@
+"""Exact attention in linear memory, forward and backward, on TensorFlow.
+
+The same numbers as `dense.py` without a tensor of shape `(T, S)`: queries
+are taken in blocks, each compared with the keys it can reach. The backward
+pass computes the weights of a block again instead of keeping them.
+
+Only plain TensorFlow operations, so graphs run in any TensorFlow runtime and
+lengths may be unknown until then.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import keras
+import tensorflow as tf
+
+from keras_attention.ops import dense
+from keras_attention.ops.blockwise_backward import backward
+from keras_attention.ops.blockwise_forward import forward
+from keras_attention.ops.blockwise_geometry import length_of
+from keras_attention.ops.blockwise_inputs import Settings, flatten
+from keras_attention.ops.blockwise_second import (
+    DIFFERENTIABLE,
+    second_order,
+)
+from keras_attention.ops.masks import AttentionMask
+
+
+# Lest AutoGraph rewrites Python that is meant to run while tracing.
+@tf.autograph.experimental.do_not_convert
+def attend(
+    query,
+    key,
+    value,
+    mask: AttentionMask,
+    *,
+    bias=None,
+    scale,
+    dropout=0.0,
+    seed=None,
+):
+    """Scaled dot-product attention that never makes its scores whole.
+
+    Takes what `dense.attend` takes, and half types as well: these are cast
+    to float32 head by head.
+
+    Args:
+        query: Tensor `(..., N, T, H)`.
+        key: Tensor `(..., K, S, H)`, where K divides N.
+        value: Tensor `(..., K, S, Hv)`.
+        mask: An `AttentionMask`.
+        bias: Additive bias that broadcasts to `(..., N, T, S)`, or None.
+        scale: Number the queries are multiplied by.
+        dropout: Rate at which weights are dropped; 0 at inference.
+        seed: Seed of the dropout: integer or `keras.random.SeedGenerator`.
+
+    Returns:
+        A tuple of the context `(..., N, T, Hv)`, typed like the query, and
+        None in place of the weights.
+
+    Reference:
+        [Self-attention Does Not Need O(n^2) Memory](https://arxiv.org/abs/2112.05682),
+        [FlashAttention-2](https://arxiv.org/abs/2307.08691)
+    """
+    if 0 in (*query.shape, key.shape[-2]):
+        # Nothing to divide into blocks.
+        return dense.attend(query, key, value, mask, scale=scale)[0], None
+    settings = Settings(
+        scale=float(scale),
+        dropout=float(dropout),
+        causal=mask.causal,
+        window=mask.window,
+        offset=mask.offset if isinstance(mask.offset, int) else None,
+        groups=_groups(query, key),
+    )
+    drawn = _draw(seed) if dropout else None
+    tensors = flatten(query, key, value, mask, bias, drawn)
+    context = _differentiable(settings, tensors)
+    lead = [length_of(query, a) for a in range(len(query.shape) - 1)]
+    return tf.reshape(context, (*lead, value.shape[-1])), None
+
+
+def _groups(query, key) -> int | None:
+    """Returns how many query heads share a key, None where unknown."""
+    if len(query.shape) < 4:
+        return 1
+    heads, key_heads = query.shape[-3], key.shape[-3]
+    return None if None in (heads, key_heads) else heads // key_heads
+
+
+def _draw(seed):
+    """Returns a seed `(2,)` that is this call's own."""
+    if isinstance(seed, keras.random.SeedGenerator):
+        drawn = tf.cast(seed.next(), "int64")
+    elif seed is None:
+        drawn = keras.random.randint((2,), 0, 2**31 - 1, dtype="int32")
+    else:
+        drawn = tf.constant([seed, 0], "int64")
+    # Blocks count up from here: mixed first, so that the counts of two calls
+    # with neighbouring seeds do not meet.
+    return tf.random.stateless_uniform(
+        (2,), drawn, minval=None, maxval=None, dtype="int64"
+    )
+
+
+def _differentiable(settings, tensors):
+    """Returns the context, which has a gradient of its own."""
+    names = tuple(tensors)
+
+    @tf.custom_gradient
+    def run(*arguments):
+        context, log_sums = _run(forward, settings, names, arguments)
+
+        def gradient(upstream):
+            found = _gradients(
+                settings, names, (upstream, context, log_sums, *arguments)
+            )
+            return _in_order(names, found)
+
+        return context, gradient
+
+    return run(*tensors.values())
+
+
+def _gradients(settings, names, arguments):
+    """Returns the gradients, which can be differentiated once more.
+
+    `arguments` are the gradient of the context, the results of the forward
+    pass and its arguments: all that is used, so that a gradient of these
+    gradients knows what they depend on.
+    """
+
+    @tf.custom_gradient
+    def run(upstream, context, log_sums, *arguments):
+        found = _run(
+            backward, settings, names, arguments, context, log_sums, upstream
+        )
+
+        def gradient(*again):
+            found = second_order(
+                settings,
+                dict(zip(names, arguments, strict=True)),
+                upstream,
+                again,
+            )
+            return [found[-1], None, None, *_in_order(names, found)]
+
+        return found, gradient
+
+    return run(*arguments)
+
+
+def _in_order(names, found):
+    """Returns one gradient for each name, None where there is none."""
+    by_name = dict(zip(DIFFERENTIABLE, found, strict=False))
+    return [by_name.get(name) for name in names]
+
+
+def _run(function, settings, names, arguments, *others):
+    """Runs one of the passes, as a graph even when called eagerly.
+
+    In a graph, memory is free again as soon as it is not needed; an eager
+    loop would hold it longer, and would be recorded by every gradient tape.
+    """
+    arguments, others = (
+        [tf.stop_gradient(x) for x in xs] for xs in (arguments, others)
+    )
+    if tf.executing_eagerly():
+        specs = tuple(map(_any_length, [*arguments, *others]))
+        function = _as_graph(function, settings, names, specs)
+        return function(*arguments, *others)
+    return function(settings, dict(zip(names, arguments, strict=True)), *others)
+
+
+@functools.lru_cache(maxsize=256)
+def _as_graph(function, settings, names, specs):
+    """Returns one of the passes as a `tf.function`."""
+
+    def run(*tensors):
+        arguments = dict(zip(names, tensors, strict=False))
+        return function(settings, arguments, *tensors[len(names) :])
+
+    return tf.function(run, input_signature=specs, autograph=False)
+
+
+def _any_length(tensor) -> tf.TensorSpec:
+    """Returns a specification that leaves all lengths open.
+
+    But for those of one: there, masks and biases are broadcast.
+    """
+    shape = [1 if n == 1 else None for n in tensor.shape]
+    return tf.TensorSpec(shape, tensor.dtype)
