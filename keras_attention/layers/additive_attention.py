@@ -122,7 +122,9 @@ class AdditiveAttention(BaseAttention):
             self.query_dense(query),
             self.key_dense(masks.hide(key, visible_keys)),
             masks.hide(value, visible_keys),
-            self.score_vector,
+            # Cast by hand: whether Keras does so depends on the policy of the
+            # model around a layer that casts its inputs itself.
+            keras.ops.cast(self.score_vector, self.compute_dtype),
             mask,
             attention_bias=attention_bias,
             **options,
