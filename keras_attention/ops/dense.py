@@ -51,7 +51,7 @@ def weigh(scores, mask: AttentionMask, bias=None):
 
     Args:
         scores: Float32 or float64 tensor `(..., T, S)`, already scaled.
-        mask: An `AttentionMask`.
+        mask: An `AttentionMask`, which hides what `bias` hides.
         bias: Additive bias that broadcasts to `(..., T, S)`, or None.
 
     Returns:
@@ -60,10 +60,7 @@ def weigh(scores, mask: AttentionMask, bias=None):
     """
     lowest = float(np.finfo(keras.backend.standardize_dtype(scores.dtype)).min)
     if bias is not None:
-        # -inf is hidden through the mask; as a number it would turn a wholly
-        # hidden row into NaN.
-        bias = ops.maximum(ops.cast(bias, scores.dtype), lowest)
-        scores = scores + bias
+        scores = scores + ops.cast(bias, scores.dtype)
     shape = ops.shape(scores)
     visible = mask.dense(shape[-2], shape[-1])
     if visible is None:
