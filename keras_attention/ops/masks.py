@@ -96,23 +96,25 @@ class AttentionMask:
         )
 
     def visible_queries(self) -> Tensor:
-        """Returns which queries see anything, `(..., T)`, or None for all.
+        """Returns which queries see anything, or None for all.
 
-        Causality and windows are not looked at: they set an order among
-        positions, none of which is padding.
+        A boolean tensor that broadcasts to `(..., T)`. Causality and windows
+        are not looked at: they set an order among positions, none of which
+        is padding.
         """
-        if self.full is None:
-            return self.query
-        return _both(self.query, ops.any(self.without_positions(), axis=-1))
+        if self.full is not None:
+            return ops.any(self.without_positions(), axis=-1)
+        return _both(self.query, _any_of(self.key))
 
     def visible_keys(self) -> Tensor:
-        """Returns which keys are seen by any query, `(..., S)`, or None.
+        """Returns which keys are seen by any query, or None for all.
 
-        Causality and windows are not looked at.
+        A boolean tensor that broadcasts to `(..., S)`. Causality and windows
+        are not looked at.
         """
-        if self.full is None:
-            return self.key
-        return _both(self.key, ops.any(self.without_positions(), axis=-2))
+        if self.full is not None:
+            return ops.any(self.without_positions(), axis=-2)
+        return _both(self.key, _any_of(self.query))
 
     def hidden_by(self, bias) -> AttentionMask:
         """Returns this mask with the keys that `bias` hides hidden too."""
@@ -433,6 +435,11 @@ def _both(first, second) -> Tensor:
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(first, second)
+
+
+def _any_of(mask) -> Tensor:
+    """Whether a padding mask leaves anything, `(..., 1)`, or None."""
+    return None if mask is None else ops.any(mask, axis=-1, keepdims=True)
 
 
 def _fit(tensor, rank, axis=-2) -> Tensor:
