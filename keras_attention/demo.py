@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_attention import models
 
-PATCH = 2
+PATCH = (4, 2)
 IMAGE_SHAPE = (8, 8, 1)
 RELOAD = """
 import sys
@@ -91,7 +91,8 @@ def run(output="demo", epochs=40, verbose=1, seed=1) -> DemoResult:
     model.save(model_path)
     export_path = export_for_serving(model, output / "serving" / "digits")
     picture_path = output / "attention.png"
-    draw_attention(model, x_test[:6], y_test[:6], picture_path)
+    shown = [int(np.argmax(y_test == digit)) for digit in range(6)]
+    draw_attention(model, x_test[shown], y_test[shown], picture_path)
 
     expected = model.predict(x_test, verbose=0)
     reloaded = predict_reloaded(model_path, x_test, output)
@@ -128,7 +129,7 @@ def load_digits(seed=1):
 
 
 def build_model():
-    """Returns the untrained classifier: 16 patches, two encoder blocks."""
+    """Returns the untrained classifier: 8 patches, two encoder blocks."""
     return models.image_classifier(
         image_shape=IMAGE_SHAPE,
         patch_size=PATCH,
@@ -137,7 +138,7 @@ def build_model():
         num_layers=2,
         num_heads=4,
         intermediate_dim=128,
-        dropout=0.1,
+        dropout=0.2,
         name="digits",
     )
 
@@ -216,22 +217,22 @@ def draw_attention(model, images, labels, path):
     scores = keras.ops.convert_to_numpy(list(scores.values())[-1])
     # Averaged over the patches that look: how much each patch is seen.
     seen = scores.mean(axis=2)
-    side = IMAGE_SHAPE[0] // PATCH
+    rows, columns = (n // p for n, p in zip(IMAGE_SHAPE, PATCH, strict=False))
     heads = seen.shape[1]
     figure = Figure(figsize=(1.6 * (heads + 1), 1.75 * len(images)))
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(images), heads + 1, squeeze=False)
-    for row, image, label, maps in zip(axes, images, labels, seen, strict=True):
-        row[0].imshow(image[..., 0], cmap="gray_r")
-        row[0].set_ylabel(f"a {label}", rotation=0, labelpad=18, fontsize=12)
-        for axis, head in zip(row[1:], maps, strict=True):
-            axis.imshow(image[..., 0], cmap="gray_r")
+    for line, image, label, maps in zip(
+        axes, images, labels, seen, strict=True
+    ):
+        ink = image[..., 0]
+        line[0].imshow(ink, cmap="gray_r")
+        line[0].set_ylabel(f"a {label}", rotation=0, labelpad=18, fontsize=12)
+        for axis, head in zip(line[1:], maps, strict=True):
+            heat = np.kron(head.reshape(rows, columns), np.ones(PATCH))
+            axis.imshow(heat, cmap="Oranges", vmin=0.0, vmax=maps.max())
             axis.imshow(
-                np.kron(head.reshape(side, side), np.ones((PATCH, PATCH))),
-                cmap="magma",
-                alpha=0.65,
-                vmin=0.0,
-                vmax=float(maps.max()),
+                np.ones_like(ink), cmap="gray_r", alpha=0.6 * ink, vmin=0
             )
     for axis in axes.flat:
         axis.set_xticks([])
