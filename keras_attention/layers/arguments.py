@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import keras
 import numpy as np
 
@@ -24,7 +26,7 @@ def positive_integer(name, value) -> int:
 
 
 def number(name, value) -> int | float:
-    """Returns `value` as a Python number, or refuses it.
+    """Returns `value` as a finite Python number, or refuses it.
 
     Example:
 
@@ -32,9 +34,9 @@ def number(name, value) -> int | float:
     -1
     """
     is_number = isinstance(value, (int, float, np.integer, np.floating))
-    if not is_number or isinstance(value, bool):
+    if not is_number or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(
-            f"`{name}` must be a number. Received: {name}={value!r}"
+            f"`{name}` must be a finite number. Received: {name}={value!r}"
         )
     return value.item() if isinstance(value, np.generic) else value
 

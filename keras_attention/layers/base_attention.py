@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.ops import attention, masks
+from keras_attention.ops.keras2 import refuse_keras_2
 
 
 class BaseAttention(keras.layers.Layer):
@@ -59,6 +60,7 @@ class BaseAttention(keras.layers.Layer):
         training=None,
     ):
         """Attends from each query to the values."""
+        refuse_keras_2(query=query, key=key, value=value)
         self._check_shapes(query.shape, key.shape, value.shape)
         query, key, value = (
             ops.cast(x, self.compute_dtype) for x in (query, key, value)
@@ -107,6 +109,7 @@ class BaseAttention(keras.layers.Layer):
         training=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
+        refuse_keras_2(query=query, key=key, value=value)
         shape = self.compute_output_shape(query.shape, key.shape, value.shape)
         self._combine_masks(
             query,

@@ -9,6 +9,7 @@ from keras_attention.layers import arguments, injection
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.ops import masks
+from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -104,7 +105,7 @@ class EncoderBlock(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self._makes_attention = attention is None
         if attention is None:
-            arguments.positive_integer("num_heads", num_heads)
+            num_heads = arguments.positive_integer("num_heads", num_heads)
         else:
             injection.check("attention", attention)
         self.num_heads = num_heads
@@ -130,6 +131,9 @@ class EncoderBlock(keras.layers.Layer):
             input_shape: Shape `(B, T, D)` of the inputs.
         """
         self.attention = self._attention_for(input_shape)
+        self.input_spec = keras.layers.InputSpec(
+            ndim=3, axes={-1: input_shape[-1]}
+        )
         injection.build(self.attention, input_shape, input_shape)
         self._attention_dropout = keras.layers.Dropout(
             self.dropout,
@@ -165,6 +169,7 @@ class EncoderBlock(keras.layers.Layer):
         training=None,
     ):
         """Attends from each position to all, then transforms each alone."""
+        refuse_keras_2(inputs=inputs)
         padding = _padding(inputs, padding_mask)
         x = masks.hide(ops.cast(inputs, self.compute_dtype), padding)
         attended, scores = self._attend(
@@ -202,6 +207,7 @@ class EncoderBlock(keras.layers.Layer):
         training=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
+        refuse_keras_2(inputs=inputs)
         padding = _padding(inputs, padding_mask)
         attended = injection.output_spec(
             self._attention_for(inputs.shape),
@@ -274,6 +280,12 @@ class EncoderBlock(keras.layers.Layer):
         if self.attention is not None:
             return self.attention
         width = input_shape[-1]
+        if width is None:
+            raise ValueError(
+                "The width of the inputs must be known, since the weights "
+                "have its size. Received: "
+                f"inputs.shape={tuple(input_shape)}"
+            )
         if width % self.num_heads:
             raise ValueError(
                 f"The width of the inputs ({width}) must be a multiple of "

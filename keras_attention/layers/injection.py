@@ -17,8 +17,8 @@ _HARMLESS = ("query_mask", "training")
 
 
 def check(name, layer):
-    """Returns `layer` if it is a Keras layer, or refuses it."""
-    if not isinstance(layer, keras.layers.Layer):
+    """Returns `layer` if it is called as it should be, or refuses it."""
+    if not isinstance(layer, keras.layers.Layer) or not _takes_two(layer):
         raise ValueError(
             f"`{name}` must be a Keras layer that is called with "
             "`(query, value)`, such as `MultiHeadAttention(num_heads=8, "
@@ -64,6 +64,14 @@ def call(layer, query, value, **options):
 def output_spec(layer, query, value, **options):
     """Returns what `call` returns, in KerasTensors, and makes no node."""
     return layer.compute_output_spec(query, value, **_accepted(layer, options))
+
+
+def _takes_two(layer) -> bool:
+    try:
+        inspect.signature(layer.call).bind("query", "value")
+    except TypeError:
+        return False
+    return True
 
 
 def _accepted(layer, options) -> dict:

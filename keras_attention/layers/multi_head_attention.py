@@ -10,6 +10,7 @@ from keras import ops
 from keras_attention.layers import arguments
 from keras_attention.ops import attention, masks
 from keras_attention.ops.axes import AttentionAxes
+from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -136,7 +137,9 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         self.attention_axes = arguments.axes("attention_axes", attention_axes)
         self.sliding_window = masks.check_window(sliding_window)
-        self.flash_attention = flash_attention
+        self.flash_attention = arguments.one_of(
+            "flash_attention", flash_attention, (None, True, False)
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -150,7 +153,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_gate = use_gate
         self.seed = seed
         self.num_key_value_heads = arguments.head_groups(
-            num_heads, num_key_value_heads
+            self.num_heads, num_key_value_heads
         )
 
     def build(self, query_shape, value_shape, key_shape=None):
@@ -163,6 +166,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         key_shape = value_shape if key_shape is None else key_shape
         self._resolve_axes(query_shape, value_shape, key_shape)
+        self.input_spec = keras.layers.InputSpec(axes={-1: query_shape[-1]})
         heads, key_heads = self.num_heads, self.num_key_value_heads
         # Attribute names are Keras's: they are the paths in a weights file.
         self.query_dense = self._project(
@@ -209,6 +213,7 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_bias=None,
     ):
         """Attends from each query position to the values."""
+        refuse_keras_2(query=query, value=value, key=key)
         same = key is None or key is value
         key = value if key is None else key
         axes = self._resolve_axes(query.shape, value.shape, key.shape)
@@ -274,6 +279,7 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_bias=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
+        refuse_keras_2(query=query, value=value, key=key)
         key = value if key is None else key
         shape = self.compute_output_shape(query.shape, value.shape, key.shape)
         axes = self._resolve_axes(query.shape, value.shape, key.shape)
@@ -338,6 +344,7 @@ class MultiHeadAttention(keras.layers.Layer):
             name=name,
         )
         dense.build(input_shape)
+        dense.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
         return dense
 
     def _resolve_axes(self, query_shape, value_shape, key_shape):

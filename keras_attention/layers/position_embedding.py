@@ -59,6 +59,9 @@ class PositionEmbedding(keras.layers.Layer):
         Args:
             input_shape: Shape `(..., T, D)` of the inputs.
         """
+        self.input_spec = keras.layers.InputSpec(
+            min_ndim=2, axes={-1: input_shape[-1]}
+        )
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.sequence_length, input_shape[-1]),
@@ -75,7 +78,7 @@ class PositionEmbedding(keras.layers.Layer):
             (start_index, 0),
             (length, width),
         )
-        return inputs + rows
+        return ops.cast(inputs, self.compute_dtype) + rows
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the output, which is that of the inputs."""

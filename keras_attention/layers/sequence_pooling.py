@@ -50,6 +50,7 @@ class SequencePooling(keras.layers.Layer):
     def call(self, inputs, mask=None):
         """Pools over time."""
         visible = _check(inputs.shape, mask)
+        inputs = ops.cast(inputs, self.compute_dtype)
         visible = ops.broadcast_to(
             True if visible is None else visible, ops.shape(inputs)[:2]
         )
@@ -97,13 +98,15 @@ def _mean(inputs, visible):
 def _max(inputs, visible):
     lowest = ops.cast(-np.inf, inputs.dtype)
     inputs = ops.where(ops.expand_dims(visible, -1), inputs, lowest)
-    return masks.hide(ops.max(inputs, axis=1), ops.any(visible, axis=1))
+    # With an initial value, nothing at all has a maximum as well.
+    highest = ops.max(inputs, axis=1, initial=-np.inf)
+    return masks.hide(highest, ops.any(visible, axis=1))
 
 
 def _first(inputs, visible):
-    index = ops.argmax(ops.cast(visible, "int32"), axis=1)
-    index = ops.reshape(index, (-1, 1, 1))
-    return ops.squeeze(ops.take_along_axis(inputs, index, axis=1), axis=1)
+    count = ops.cumsum(ops.cast(visible, "int32"), axis=1)
+    first = ops.logical_and(visible, ops.equal(count, 1))
+    return ops.sum(masks.hide(inputs, first), axis=1)
 
 
 _POOL = {"mean": _mean, "max": _max, "first": _first}

@@ -104,6 +104,7 @@ def _encode(num_features, pad_value, stack):
     features = keras.Input((None, num_features), name="features")
     mask = None
     if pad_value is not None:
+        pad_value = arguments.number("pad_value", pad_value)
         mask = layers.PaddingMask(pad_value, name="padding_mask")(features)
     embedded = keras.layers.Dense(
         stack.hidden_dim, dtype=stack.dtype, name="feature_projection"

@@ -58,10 +58,10 @@ class EncoderStack:
 
     def __post_init__(self):
         """Checks the numbers before any layer is made."""
+        arguments.positive_integer("hidden_dim", self.hidden_dim)
         if self.intermediate_dim is None:
             object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
         for name in (
-            "hidden_dim",
             "num_layers",
             "num_heads",
             "intermediate_dim",

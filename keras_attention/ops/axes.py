@@ -104,7 +104,8 @@ class AttentionAxes:
             return moved
         shape = ops.shape(moved)
         start = rank - 1 - len(self.attended)
-        return ops.reshape(moved, (*shape[:start], -1, shape[-1]))
+        length = _product(shape[start:-1])
+        return ops.reshape(moved, (*shape[:start], length, shape[-1]))
 
     def heads_last(self, context, query):
         """`(B, ..., N, T, H)` back to `(B, d1, ..., dn, N, H)`.
@@ -150,8 +151,9 @@ class AttentionAxes:
         if len(mask.shape) != 1 + len(self.free) + len(self.attended):
             return mask
         moved = ops.transpose(mask, (0, *self.free, *self.attended))
-        kept = ops.shape(moved)[: 1 + len(self.free)]
-        return ops.reshape(moved, (*kept, 1, -1))
+        # Not -1: beside an empty batch, that is anything.
+        shape, start = ops.shape(moved), 1 + len(self.free)
+        return ops.reshape(moved, (*shape[:start], 1, _product(shape[start:])))
 
     def input_padding(self, visible, inputs):
         """A mask `(B, ..., N, T)` to the layout of `inputs`, or None.

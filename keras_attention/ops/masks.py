@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from keras import KerasTensor, ops
 
+from keras_attention.ops.keras2 import refuse_keras_2
+
 Tensor = Any
 
 
@@ -223,6 +225,7 @@ def as_boolean(mask, name="mask") -> Tensor:
     """
     if mask is None:
         return None
+    refuse_keras_2(**{name: mask})
     if not hasattr(mask, "dtype"):
         mask = np.asarray(mask)
     kind = _dtype_name(mask)

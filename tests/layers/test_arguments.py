@@ -135,6 +135,7 @@ def test_serialized_dense_is_ready_for_json():
         ("output_shape", "8"),
         ("attention_axes", "1"),
         ("sliding_window", 0),
+        ("flash_attention", "auto"),
         ("num_key_value_heads", 3),
         ("num_key_value_heads", 0),
     ],
@@ -143,7 +144,19 @@ def test_multi_head_attention_names_the_bad_argument(name, value):
     options = {"num_heads": 4, "key_dim": 6, name: value}
     with pytest.raises(ValueError) as error:
         MultiHeadAttention(**options)
-    assert f"{name}={value}" in str(error.value)
+    received = (f"{name}={value}", f"{name}={value!r}")
+    assert any(text in str(error.value) for text in received)
+
+
+@pytest.mark.parametrize("late", ["query", "value", "key"])
+def test_multi_head_attention_names_a_width_it_was_not_built_for(late):
+    layer = MultiHeadAttention(4, 6)
+    widths = {"query": 8, "value": 9, "key": 10}
+    layer.build(*((2, 3, width) for width in widths.values()))
+    inputs = {k: np.zeros((2, 3, w), "float32") for k, w in widths.items()}
+    inputs[late] = inputs[late][..., 1:]
+    with pytest.raises(ValueError, match=f"to have value {widths[late]}"):
+        layer(**inputs)
 
 
 @pytest.mark.parametrize("axes", [0, 3, -1, (1, 1), (2, -2)])

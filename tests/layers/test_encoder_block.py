@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from keras_attention import reference
 from keras_attention.layers import (
     EncoderBlock,
     MultiHeadAttention,
+    ScaledDotProductAttention,
     SequencePooling,
 )
 from keras_attention.ops import masks
@@ -433,3 +436,44 @@ def test_bad_arguments(arguments):
 def test_heads_that_do_not_divide_the_width(inputs):
     with pytest.raises(ValueError, match=r"\(12\).*\(5\).*num_heads=5"):
         EncoderBlock(5, F)(inputs)
+
+
+def test_an_unknown_width():
+    with pytest.raises(ValueError, match=r"known.*\(None, None, None\)"):
+        EncoderBlock(N, F)(keras.KerasTensor((None, None, None)))
+
+
+def test_another_width_than_it_was_built_for(inputs):
+    block = built()
+    for x in (inputs[..., 4:], keras.KerasTensor((B, T, D - 4))):
+        with pytest.raises(ValueError, match=f"to have value {D}"):
+            block(x)
+
+
+@pytest.mark.parametrize(
+    "layer", [ScaledDotProductAttention(), keras.layers.Flatten()]
+)
+def test_a_layer_that_is_called_otherwise_is_refused(layer):
+    with pytest.raises(ValueError, match=r"called with `\(query, value\)`"):
+        EncoderBlock(N, F, attention=layer)
+
+
+def test_numpy_numbers_become_plain_ones(inputs):
+    block = EncoderBlock(np.int64(N), np.int64(F), dropout=np.float32(0.5))
+    config = json.loads(json.dumps(block.get_config()))
+    assert (config["num_heads"], config["intermediate_dim"]) == (N, F)
+
+
+def test_many_blocks_in_two_models_share_a_weights_file(tmp_path):
+    def twelve():
+        blocks = [EncoderBlock(N, F) for _ in range(12)]
+        return keras.Sequential([keras.Input((None, D)), *blocks])
+
+    first, second = twelve(), twelve()
+    first.save_weights(tmp_path / "model.weights.h5")
+    second.load_weights(tmp_path / "model.weights.h5")
+    for one, other in zip(first.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    kernels = [w for w in second.weights if "query/kernel" in w.path]
+    assert len(kernels) == 12
+    assert len({np.asarray(w).tobytes() for w in kernels}) == 12

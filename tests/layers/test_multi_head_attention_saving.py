@@ -85,6 +85,7 @@ def test_numpy_numbers_become_plain_ones():
         num_key_value_heads=np.int64(2),
     )
     json.dumps(layer.get_config())
+    json.dumps(MultiHeadAttention(np.int64(4), 6).get_config())
 
 
 @pytest.mark.parametrize("options", [{}, {"use_gate": True, "dropout": 0.2}])

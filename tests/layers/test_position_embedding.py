@@ -40,6 +40,21 @@ def test_weights_exist_once_built():
     assert layer.embeddings.dtype == "float32"
 
 
+def test_integers_are_marked():
+    layer = PositionEmbedding(LENGTH, dtype="mixed_float16")
+    marked = layer(np.full((B, T, D), 3))
+    expected = np.broadcast_to(to_numpy(layer.embeddings)[:T] + 3, (B, T, D))
+    layer_contract.assert_close(marked, expected, "float16")
+
+
+def test_another_width_than_it_was_built_for(inputs):
+    layer = PositionEmbedding(LENGTH)
+    layer(inputs)
+    for x in (inputs[..., 1:], keras.KerasTensor((B, T, D - 1))):
+        with pytest.raises(ValueError, match="to have value 7"):
+            layer(x)
+
+
 def test_symbolic_equals_eager(inputs):
     layer = PositionEmbedding(LENGTH, dtype="mixed_bfloat16")
     layer_contract.assert_symbolic_equals_eager(layer, inputs)

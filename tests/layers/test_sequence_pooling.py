@@ -54,6 +54,21 @@ def test_equals_each_row_alone(inputs, mode, policy):
 
 
 @every_mode
+@pytest.mark.parametrize("shape", [(0, T, D), (B, 0, D), (0, 0, D)])
+def test_nothing_to_pool_gives_zeros(mode, shape):
+    pooled = SequencePooling(mode)(np.ones(shape, "float32"))
+    np.testing.assert_array_equal(to_numpy(pooled), np.zeros((shape[0], D)))
+
+
+@every_mode
+def test_integers_are_pooled_as_floats(mode):
+    numbers = np.array([[[1], [2]], [[4], [3]]])
+    expected = EXACT[mode](numbers.swapaxes(0, 1))
+    pooled = SequencePooling(mode, dtype="mixed_float16")(numbers)
+    layer_contract.assert_close(pooled, expected, "float16")
+
+
+@every_mode
 def test_one_mask_for_all_rows(inputs, mode):
     layer = SequencePooling(mode)
     np.testing.assert_array_equal(

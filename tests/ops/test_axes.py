@@ -157,3 +157,9 @@ def test_a_mask_that_does_not_fit_is_left_for_the_check():
     mask = ops.ones((X, Y), "bool")
     assert axes.flatten_mask(mask) is mask
     assert axes.flatten_padding(mask) is mask
+
+
+def test_an_empty_batch_of_empty_sequences():
+    axes = AttentionAxes.resolve((1, 2), rank=4)
+    assert axes.flatten_padding(np.ones((0, X, 0), bool)).shape == (0, 1, 0)
+    assert axes.heads_first(np.ones((0, X, 0, N, H))).shape == (0, N, 0, H)
