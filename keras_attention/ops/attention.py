@@ -37,7 +37,8 @@ def dot_product_attention(
 
     Float16 and bfloat16 inputs are computed in float32 and cast last. A query
     that may attend to nothing gets a context vector of zeros. What stands at
-    a wholly hidden key never reaches the result, NaN included.
+    a key that masks hide from every query never reaches the result, NaN
+    included; causality and windows do not count there.
 
     Args:
         query: Tensor `(..., N, T, H)`.
@@ -190,13 +191,8 @@ def _blockwise(query, key, value, mask, **options):
 
 
 def _by_length(query, key, value, mask, **options):
-    arguments = (query, key, value, mask)
-    context = ops.cond(
-        is_long(ops.shape(query)[-2], ops.shape(key)[-2]),
-        lambda: ops.cast(_blockwise(*arguments, **options)[0], query.dtype),
-        lambda: ops.cast(_dense(*arguments, **options)[0], query.dtype),
-    )
-    return context, None
+    options["dense_scores"] = DENSE_SCORES
+    return _blockwise(query, key, value, mask, **options)
 
 
 KERNELS = {"dense": _dense, "blockwise": _blockwise, "by_length": _by_length}
@@ -257,24 +253,8 @@ def choose_kernel(
         return "dense"
     if None in (query_length, key_length):
         return "by_length"
-    return "blockwise" if is_long(query_length, key_length) else "dense"
-
-
-def is_long(query_length, key_length):
-    """Returns whether the blockwise kernel is faster at these lengths.
-
-    Args:
-        query_length: T. An integer or a scalar tensor.
-        key_length: S. An integer or a scalar tensor.
-
-    Returns:
-        A boolean or a scalar boolean tensor.
-    """
-    if not isinstance(query_length, int) or not isinstance(key_length, int):
-        # As integers of 32 bits, the product could overflow.
-        query_length = ops.cast(query_length, "float32")
-        key_length = ops.cast(key_length, "float32")
-    return query_length * key_length > DENSE_SCORES
+    long = query_length * key_length > DENSE_SCORES
+    return "blockwise" if long else "dense"
 
 
 def check_shapes(query_shape, key_shape, value_shape) -> None:

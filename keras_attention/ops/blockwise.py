@@ -15,9 +15,12 @@ import functools
 import keras
 import tensorflow as tf
 
-from keras_attention.ops import dense
-from keras_attention.ops.blockwise_backward import backward
-from keras_attention.ops.blockwise_forward import forward
+from keras_attention.ops import (
+    blockwise_backward,
+    blockwise_forward,
+    blockwise_short,
+    dense,
+)
 from keras_attention.ops.blockwise_geometry import length_of
 from keras_attention.ops.blockwise_inputs import Settings, flatten
 from keras_attention.ops.blockwise_second import (
@@ -39,6 +42,7 @@ def attend(
     scale,
     dropout=0.0,
     seed=None,
+    dense_scores=0,
 ):
     """Scaled dot-product attention that never makes its scores whole.
 
@@ -54,6 +58,8 @@ def attend(
         scale: Number the queries are multiplied by.
         dropout: Rate at which weights are dropped; 0 at inference.
         seed: Seed of the dropout: integer or `keras.random.SeedGenerator`.
+        dense_scores: Number of scores of a head, T * S, up to which they are
+            written out after all, when T and S are known.
 
     Returns:
         A tuple of the context `(..., N, T, Hv)`, typed like the query, and
@@ -73,6 +79,7 @@ def attend(
         window=mask.window,
         offset=mask.offset if isinstance(mask.offset, int) else None,
         groups=_groups(query, key),
+        dense_scores=dense_scores,
     )
     drawn = _draw(seed) if dropout else None
     tensors = flatten(query, key, value, mask, bias, drawn)
@@ -107,48 +114,52 @@ def _draw(seed):
 def _differentiable(settings, tensors):
     """Returns the context, which has a gradient of its own."""
     names = tuple(tensors)
+    forward, _ = _passes(settings)
 
     @tf.custom_gradient
     def run(*arguments):
-        context, log_sums = _run(forward, settings, names, arguments)
+        kept = _run(forward, settings, names, arguments)
 
         def gradient(upstream):
-            found = _gradients(
-                settings, names, (upstream, context, log_sums, *arguments)
-            )
+            found = _gradients(settings, names, (upstream, *kept), arguments)
             return _in_order(names, found)
 
-        return context, gradient
+        return kept[0], gradient
 
     return run(*tensors.values())
 
 
-def _gradients(settings, names, arguments):
+def _gradients(settings, names, kept, arguments):
     """Returns the gradients, which can be differentiated once more.
 
-    `arguments` are the gradient of the context, the results of the forward
-    pass and its arguments: all that is used, so that a gradient of these
-    gradients knows what they depend on.
+    `kept` are the gradient of the context and the results of the forward
+    pass. Nothing else is used, lest the gradient of these gradients miss what
+    they depend on.
     """
+    _, backward = _passes(settings)
+    count = len(kept)
 
     @tf.custom_gradient
-    def run(upstream, context, log_sums, *arguments):
-        found = _run(
-            backward, settings, names, arguments, context, log_sums, upstream
-        )
+    def run(*inputs):
+        kept, arguments = inputs[:count], inputs[count:]
+        found = _run(backward, settings, names, arguments, *kept)
 
         def gradient(*again):
-            found = second_order(
-                settings,
-                dict(zip(names, arguments, strict=True)),
-                upstream,
-                again,
-            )
-            return [found[-1], None, None, *_in_order(names, found)]
+            tensors = dict(zip(names, arguments, strict=True))
+            found = second_order(settings, tensors, kept[0], again)
+            rest = [None] * (count - 1)
+            return [found[-1], *rest, *_in_order(names, found)]
 
         return found, gradient
 
-    return run(*arguments)
+    return run(*kept, *arguments)
+
+
+def _passes(settings):
+    """Returns the forward and the backward pass for any or long lengths."""
+    if settings.dense_scores:
+        return blockwise_short.forward, blockwise_short.backward
+    return blockwise_forward.forward, blockwise_backward.backward
 
 
 def _in_order(names, found):

@@ -19,15 +19,15 @@ from keras_attention.ops.blockwise_loops import (
 )
 
 
-def backward(settings: Settings, tensors, context, log_sums, gradient):
+def backward(settings: Settings, tensors, upstream, context, log_sums):
     """Finds the gradients, one block of queries at a time.
 
     Args:
         settings: The `Settings` of the call.
         tensors: As `blockwise_inputs.flatten` returns them.
+        upstream: Gradient of the context, `(heads, T, Hv)`.
         context: Context `(heads, T, Hv)` from the forward pass.
         log_sums: Log-sum-exp `(heads, T, 1)` from the forward pass.
-        gradient: Gradient of the context, `(heads, T, Hv)`.
 
     Returns:
         A tuple of the gradients of "query", "key" and "value", and of "bias"
@@ -48,7 +48,7 @@ def backward(settings: Settings, tensors, context, log_sums, gradient):
         # Heads that share a key and value follow each other.
         first = tf.equal(number % head.groups, 0)
         totals = [tf.where(first, tf.zeros_like(x), x) for x in totals]
-        rows = _Upstream(head, context, log_sums, gradient)
+        rows = _Upstream(head, upstream, context, log_sums)
         query, totals, bias_blocks = _one_head(
             head, geometry, rows, found[0], states[0], totals, bias
         )
@@ -75,9 +75,9 @@ def backward(settings: Settings, tensors, context, log_sums, gradient):
 class _Upstream:
     """What the backward pass needs of each query of a head, `(T, ...)`."""
 
-    def __init__(self, head: Head, context, log_sums, gradient):
+    def __init__(self, head: Head, upstream, context, log_sums):
         self.log_sum = head.take_rows(log_sums)
-        gradient = head.take_rows(gradient)
+        gradient = head.take_rows(upstream)
         # Where a query saw nothing, its context was no function of anything.
         unseen = tf.math.is_inf(self.log_sum)
         self.gradient = tf.where(unseen, tf.zeros_like(gradient), gradient)

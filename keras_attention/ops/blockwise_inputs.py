@@ -31,6 +31,8 @@ class Settings:
         offset: As in `AttentionMask`, or None where it is a tensor.
         groups: Number of query heads that share a key and value, or None
             where that is unknown.
+        dense_scores: Number of scores of a head, T * S, up to which they are
+            written out.
     """
 
     scale: float
@@ -39,6 +41,7 @@ class Settings:
     window: int | None
     offset: int | None
     groups: int | None
+    dense_scores: int = 0
 
     def geometry(self, tensors) -> Geometry:
         """Returns the blocks of tensors as `flatten` returns them."""

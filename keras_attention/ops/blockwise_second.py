@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_attention.ops import dense
-from keras_attention.ops.blockwise_geometry import length_of
-from keras_attention.ops.blockwise_inputs import Settings, compute_dtype
-from keras_attention.ops.masks import AttentionMask
+from keras_attention.ops import blockwise_short
+from keras_attention.ops.blockwise_inputs import Settings
 
 DIFFERENTIABLE = ("query", "key", "value", "bias")
 
@@ -43,38 +41,6 @@ def second_order(settings: Settings, tensors, upstream, again):
         outer.watch([*watched, upstream])
         with tf.GradientTape() as inner:
             inner.watch(watched)
-            context = _attend(settings, tensors)
+            context, _, _ = blockwise_short.attend(settings, tensors)
         found = inner.gradient(context, watched, upstream)
     return outer.gradient(found, [*watched, upstream], again)
-
-
-def _attend(settings: Settings, tensors):
-    """Returns the context `(heads, T, Hv)`, by the dense kernel."""
-    query, key, value = (tensors[n] for n in ("query", "key", "value"))
-    groups = length_of(query, 0) // tf.maximum(length_of(key, 0), 1)
-    dtype = compute_dtype(query)
-    offset = tensors["offset"] if settings.offset is None else settings.offset
-    mask = AttentionMask(
-        full=_per_head(tensors, "full"),
-        query=_per_head(tensors, "queries"),
-        key=_per_head(tensors, "keys"),
-        causal=settings.causal,
-        window=settings.window,
-        offset=offset,
-    )
-    context, _ = dense.attend(
-        tf.cast(query, dtype),
-        tf.cast(tf.repeat(key, groups, axis=0), dtype),
-        tf.cast(tf.repeat(value, groups, axis=0), dtype),
-        mask,
-        bias=_per_head(tensors, "bias"),
-        scale=settings.scale,
-    )
-    return tf.cast(context, query.dtype)
-
-
-def _per_head(tensors, name):
-    """Returns a mask or bias repeated for each head, or None."""
-    if name not in tensors:
-        return None
-    return tf.gather(tensors[name], tensors[f"{name}_of"])
