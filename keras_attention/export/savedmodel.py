@@ -233,7 +233,11 @@ def _save(traced, folder):
             module,
             str(folder),
             signatures=traced.signatures,
-            options=tf.saved_model.SaveOptions(save_debug_info=False),
+            # A server asks for no gradients; with them, a graph that holds a
+            # reloaded export cannot be written.
+            options=tf.saved_model.SaveOptions(
+                save_debug_info=False, experimental_custom_gradients=False
+            ),
         )
     except (tf.errors.OpError, AssertionError, OSError, TypeError) as error:
         raise ValueError(
