@@ -230,7 +230,7 @@ def as_boolean(mask, name="mask") -> Tensor:
         mask = np.asarray(mask)
     kind = _dtype_name(mask)
     if kind.startswith(("float", "bfloat")):
-        if not _only_zeros_and_ones(mask):
+        if not (_is_rehearsal(mask) or _only_zeros_and_ones(mask)):
             raise TypeError(
                 f"`{name}` must be boolean (or integers), True where a "
                 "position may be attended to. Floating-point values are "
@@ -480,6 +480,18 @@ def _check_shape(tensor, name, accepted) -> None:
         f"`{name}` must have one of the shapes {shapes} (any axis may be 1, "
         f"None is unknown as yet). Received: {name}.shape={shape}"
     )
+
+
+def _is_rehearsal(mask) -> bool:
+    """Whether Keras runs a model for its shapes alone.
+
+    To build a subclassed model out of a file, Keras calls it on placeholders
+    of its own, all float32, since it has not kept the dtypes. To refuse one
+    there would leave the layers unbuilt, and then, unsaid, their weights
+    unloaded.
+    """
+    graph = getattr(mask, "graph", None)
+    return getattr(graph, "name", "").startswith("scratch_graph")
 
 
 def _only_zeros_and_ones(mask) -> bool:
