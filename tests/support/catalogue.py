@@ -93,14 +93,16 @@ class FactoryCase:
         return model
 
 
-def symbolic(arrays):
+def symbolic(arrays, prefix=""):
     """Returns a `keras.Input` for each array, its lengths left open.
 
     Features and the size of an image are fixed; batch and time are not, nor
     any axis of a mask.
     """
     return {
-        name: keras.Input(_open_shape(array), name=name, dtype=str(array.dtype))
+        name: keras.Input(
+            _open_shape(array), name=prefix + name, dtype=str(array.dtype)
+        )
         for name, array in arrays.items()
     }
 

@@ -5,6 +5,8 @@ All are called with a dictionary of the inner layer's arguments, since a
 user's layer has no other way to take a structure.
 """
 
+import inspect
+
 import keras
 from support.catalogue import LAYERS
 
@@ -24,11 +26,6 @@ class _Wrapper(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "case": self.case}
-
-
-@_register
-class Plain(_Wrapper):
-    """Has no `build`: Keras works out what to do."""
 
 
 @_register
@@ -52,8 +49,9 @@ class Explicit(_Wrapper):
     """Passes `training` on by hand."""
 
     def call(self, inputs, training=None):
-        options = {"training": training} if _has_training(self.inner) else {}
-        return self.inner(**inputs, **options)
+        if _takes_training(self.inner):
+            return self.inner(**inputs, training=training)
+        return self.inner(**inputs)
 
 
 @_register
@@ -62,7 +60,7 @@ class Deep(_Wrapper):
 
     def __init__(self, case, **kwargs):
         super().__init__(case, **kwargs)
-        self.inner = [Lazy(case, name="a"), Plain(case, name="b")]
+        self.inner = [Lazy(case, name="a"), Proper(case, name="b")]
 
     def call(self, inputs):
         return [layer(inputs) for layer in self.inner]
@@ -70,29 +68,17 @@ class Deep(_Wrapper):
 
 @_register
 class Nested(_Wrapper):
-    """Holds layers in a list of lists and in a dictionary of lists."""
+    """Holds layers in lists of lists, one of them under a second name."""
 
     def __init__(self, case, **kwargs):
         super().__init__(case, **kwargs)
-        make = LAYERS[case].make
-        self.inner = [[make(name="a"), make(name="b")], [make(name="c")]]
-        self.others = {"d": [make(name="d")]}
+        self.inner = [[LAYERS[case].make(name="a")]]
+        self.others = {"others": [LAYERS[case].make(name="b")]}
+        self.again = self.inner[0][0]
 
     def call(self, inputs):
-        inner = [*self.inner[0], *self.inner[1], *self.others["d"]]
-        return [layer(**inputs) for layer in inner]
-
-
-@_register
-class Shared(_Wrapper):
-    """Holds one layer under two names and calls it under both."""
-
-    def __init__(self, case, **kwargs):
-        super().__init__(case, **kwargs)
-        self.again = self.inner
-
-    def call(self, inputs):
-        return [self.inner(**inputs), self.again(**inputs)]
+        layers = self.inner[0][0], self.others["others"][0], self.again
+        return [layer(**inputs) for layer in layers]
 
 
 @_register
@@ -116,9 +102,9 @@ class Network(keras.Model):
 
 WRAPPERS = {
     wrapper.__name__: wrapper
-    for wrapper in (Plain, Lazy, Proper, Explicit, Deep, Nested, Shared)
+    for wrapper in (Lazy, Proper, Explicit, Deep, Nested)
 }
 
 
-def _has_training(layer):
-    return layer._call_has_training_arg
+def _takes_training(layer):
+    return "training" in inspect.signature(layer.call).parameters
