@@ -198,7 +198,7 @@ def _by_length(query, key, value, mask, **options):
 KERNELS = {"dense": _dense, "blockwise": _blockwise, "by_length": _by_length}
 
 # Number of scores, T * S, above which the blockwise kernel is the faster one:
-# measured in docs/long-sequences.md.
+# measured on two cores in float32.
 DENSE_SCORES = 2**17
 
 
