@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 
 from keras_attention import layers
-from keras_attention.models.stack import EncoderStack, class_head, pool
+from keras_attention.layers import arguments
+from keras_attention.models.stack import class_head, encoder_stack, pool
 
 
 def image_classifier(
@@ -49,21 +52,23 @@ def image_classifier(
     Reference:
         [An Image is Worth 16x16 Words](https://arxiv.org/abs/2010.11929)
     """
-    if len(image_shape) != 3 or None in image_shape:
+    shape = arguments.feature_shape("image_shape", image_shape)
+    if shape is None or len(shape) != 3:
         raise ValueError(
             "`image_shape` must be (height, width, channels), all known. "
             f"Received: image_shape={image_shape}"
         )
-    dtype = stack.get("dtype")
-    image = keras.Input(tuple(image_shape), name="image")
+    blocks = encoder_stack({"positions": "learned", **stack})
+    image = keras.Input(shape, name="image")
     patches = layers.PatchEmbedding(
         patch_size,
-        stack.get("hidden_dim", EncoderStack.hidden_dim),
-        dtype=dtype,
+        blocks.hidden_dim,
+        dtype=blocks.dtype,
         name="patch_embedding",
     )(image)
-    defaults = {"positions": "learned", "max_length": patches.shape[1]}
-    x = EncoderStack(**{**defaults, **stack})(patches)
+    if "max_length" not in stack:
+        blocks = dataclasses.replace(blocks, max_length=patches.shape[1])
+    x = blocks(patches)
     output = class_head(
         pool(x, pooling, None), num_classes, classifier_activation
     )

@@ -6,7 +6,7 @@ import keras
 
 from keras_attention import layers
 from keras_attention.layers import arguments
-from keras_attention.models.stack import EncoderStack, class_head, head, pool
+from keras_attention.models.stack import class_head, encoder_stack, head, pool
 
 
 def sequence_classifier(
@@ -45,7 +45,7 @@ def sequence_classifier(
     >>> model.input_shape, model.output_shape
     ((None, None, 3), (None, 5))
     """
-    features, x, mask = _encode(num_features, pad_value, EncoderStack(**stack))
+    features, x, mask = _encode(num_features, pad_value, encoder_stack(stack))
     x = pool(x, pooling, mask)
     output = class_head(x, num_classes, classifier_activation)
     return keras.Model(features, output, name=name)
@@ -90,7 +90,7 @@ def sequence_regressor(
     (['values'], (None, 1))
     """
     arguments.positive_integer("num_outputs", num_outputs)
-    features, x, mask = _encode(num_features, pad_value, EncoderStack(**stack))
+    features, x, mask = _encode(num_features, pad_value, encoder_stack(stack))
     if not return_sequences:
         x = pool(x, pooling, mask)
     return keras.Model(

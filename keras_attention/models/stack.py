@@ -11,6 +11,7 @@ from keras_attention import layers
 from keras_attention.layers import arguments
 
 POSITIONS = ("sinusoidal", "learned", None)
+POOLINGS = ("mean", "max", "first")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +129,26 @@ class EncoderStack:
         return mark(x)
 
 
+def encoder_stack(options):
+    """Returns the stack of a factory's keyword arguments.
+
+    Args:
+        options: Dictionary of fields of `EncoderStack`.
+
+    Raises:
+        TypeError: An unknown keyword argument.
+    """
+    known = [field.name for field in dataclasses.fields(EncoderStack)]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"Unknown keyword argument `{name}`. Beside its own arguments "
+                f"a factory takes {', '.join(known)}. "
+                f"Received: {name}={options[name]!r}"
+            )
+    return EncoderStack(**options)
+
+
 def head(x, units, activation, name):
     """Returns the output layer of a model: dense, float32, named.
 
@@ -152,17 +173,19 @@ def class_head(x, num_classes, activation):
     Args:
         x: KerasTensor `(..., D)`.
         num_classes: Number of classes.
-        activation: "softmax", "sigmoid" or None.
+        activation: "softmax", "sigmoid", or None for logits.
 
     Returns:
         A float32 KerasTensor `(..., num_classes)`, named "probabilities",
         or "logits" where `activation` is None.
 
     Raises:
-        ValueError: A softmax over a single class.
+        ValueError: The activation is unknown, or a softmax over a single
+            class.
     """
     arguments.positive_integer("num_classes", num_classes)
-    if num_classes == 1 and activation == "softmax":
+    function = arguments.activation("classifier_activation", activation)
+    if num_classes == 1 and function is keras.activations.softmax:
         raise ValueError(
             "A softmax over one class is always 1. For two classes pass "
             '`num_classes=2`, or `classifier_activation="sigmoid"` for one '
@@ -175,6 +198,7 @@ def class_head(x, num_classes, activation):
 
 def pool(x, mode, padding_mask):
     """Returns one vector a sequence, padding left out."""
+    arguments.one_of("pooling", mode, POOLINGS)
     return layers.SequencePooling(mode, dtype=x.dtype, name="pooling")(
         x, mask=padding_mask
     )

@@ -6,7 +6,7 @@ import keras
 
 from keras_attention import layers
 from keras_attention.layers import arguments
-from keras_attention.models.stack import EncoderStack, class_head, pool
+from keras_attention.models.stack import class_head, encoder_stack, pool
 
 
 def encoder(vocabulary_size, *, pad_id=0, name="encoder", **stack):
@@ -38,7 +38,7 @@ def encoder(vocabulary_size, *, pad_id=0, name="encoder", **stack):
     Reference:
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
-    token_ids, x, _ = _encode(vocabulary_size, pad_id, EncoderStack(**stack))
+    token_ids, x, _ = _encode(vocabulary_size, pad_id, encoder_stack(stack))
     output = keras.layers.Activation(
         "linear", dtype="float32", name="sequence_output"
     )(x)
@@ -80,7 +80,7 @@ def text_classifier(
     >>> model.output_names, model.output_shape
     (['probabilities'], (None, 3))
     """
-    token_ids, x, mask = _encode(vocabulary_size, pad_id, EncoderStack(**stack))
+    token_ids, x, mask = _encode(vocabulary_size, pad_id, encoder_stack(stack))
     x = pool(x, pooling, mask)
     output = class_head(x, num_classes, classifier_activation)
     return keras.Model(token_ids, output, name=name)
@@ -120,7 +120,7 @@ def token_classifier(
     >>> model.output_shape
     (None, None, 4)
     """
-    token_ids, x, _ = _encode(vocabulary_size, pad_id, EncoderStack(**stack))
+    token_ids, x, _ = _encode(vocabulary_size, pad_id, encoder_stack(stack))
     output = class_head(x, num_classes, classifier_activation)
     return keras.Model(token_ids, output, name=name)
 
