@@ -6,7 +6,13 @@ import keras
 
 from keras_attention import layers
 from keras_attention.layers import arguments
-from keras_attention.models.stack import class_head, encoder_stack, head, pool
+from keras_attention.models.stack import (
+    POOLINGS,
+    class_head,
+    encoder_stack,
+    head,
+    pool,
+)
 
 
 def sequence_classifier(
@@ -89,7 +95,8 @@ def sequence_regressor(
     >>> model.output_names, model.output_shape
     (['values'], (None, 1))
     """
-    arguments.positive_integer("num_outputs", num_outputs)
+    num_outputs = arguments.positive_integer("num_outputs", num_outputs)
+    arguments.one_of("pooling", pooling, POOLINGS)
     features, x, mask = _encode(num_features, pad_value, encoder_stack(stack))
     if not return_sequences:
         x = pool(x, pooling, mask)
@@ -100,7 +107,7 @@ def sequence_regressor(
 
 def _encode(num_features, pad_value, stack):
     """Returns the input, the encoded sequence and the padding mask."""
-    arguments.positive_integer("num_features", num_features)
+    num_features = arguments.positive_integer("num_features", num_features)
     features = keras.Input((None, num_features), name="features")
     mask = None
     if pad_value is not None:

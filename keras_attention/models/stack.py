@@ -59,16 +59,18 @@ class EncoderStack:
 
     def __post_init__(self):
         """Checks the numbers before any layer is made."""
-        arguments.positive_integer("hidden_dim", self.hidden_dim)
+        width = arguments.positive_integer("hidden_dim", self.hidden_dim)
         if self.intermediate_dim is None:
-            object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
+            object.__setattr__(self, "intermediate_dim", 4 * width)
         for name in (
+            "hidden_dim",
             "num_layers",
             "num_heads",
             "intermediate_dim",
             "max_length",
         ):
-            arguments.positive_integer(name, getattr(self, name))
+            value = arguments.positive_integer(name, getattr(self, name))
+            object.__setattr__(self, name, value)
         arguments.rate("dropout", self.dropout)
         if self.hidden_dim % self.num_heads:
             raise ValueError(
@@ -183,7 +185,7 @@ def class_head(x, num_classes, activation):
         ValueError: The activation is unknown, or a softmax over a single
             class.
     """
-    arguments.positive_integer("num_classes", num_classes)
+    num_classes = arguments.positive_integer("num_classes", num_classes)
     function = arguments.activation("classifier_activation", activation)
     if num_classes == 1 and function is keras.activations.softmax:
         raise ValueError(

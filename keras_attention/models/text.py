@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 
 from keras_attention import layers
 from keras_attention.layers import arguments
@@ -127,8 +128,12 @@ def token_classifier(
 
 def _encode(vocabulary_size, pad_id, stack):
     """Returns the input, the encoded sequence and the padding mask."""
-    arguments.positive_integer("vocabulary_size", vocabulary_size)
-    if not isinstance(pad_id, int) or not 0 <= pad_id < vocabulary_size:
+    vocabulary_size = arguments.positive_integer(
+        "vocabulary_size", vocabulary_size
+    )
+    is_integer = isinstance(pad_id, (int, np.integer))
+    is_id = is_integer and not isinstance(pad_id, bool)
+    if not is_id or not 0 <= pad_id < vocabulary_size:
         raise ValueError(
             "`pad_id` must be an id of the vocabulary, from 0 to "
             f"{vocabulary_size - 1}. Received: pad_id={pad_id}, "
