@@ -37,6 +37,21 @@ def test_without_positions_the_order_of_patches_does_not_matter():
         assert (difference.max() > 1e-3) == matters
 
 
+def test_a_black_patch_counts():
+    """An image has no padding, whatever its pixels are."""
+    model = models.image_classifier(
+        (4, 6, 2), (2, 3), 5, classifier_activation=None, **SMALL
+    )
+    randomize(model)
+    images = normal((3, 4, 6, 2))
+    expected = to_numpy(model(images))
+    assert np.isfinite(model(np.zeros_like(images))).all()
+    for row, column in ((0, 0), (0, 3), (2, 0), (2, 3)):
+        black = images.copy()
+        black[:, row : row + 2, column : column + 3] = 0.0
+        assert np.abs(to_numpy(model(black)) - expected).max() > 1e-3
+
+
 def test_more_positions_than_patches():
     model = models.image_classifier((4, 6, 1), 2, 5, max_length=9, **SMALL)
     assert model.get_layer("positions").sequence_length == 9

@@ -59,6 +59,18 @@ def test_without_padding_zeros_are_steps():
     assert np.abs(model(short) - model(longer)).max() > 1e-3
 
 
+def test_a_step_that_is_zero_in_part_is_no_padding():
+    model = models.sequence_classifier(F, 4, **SMALL)
+    randomize(model)
+    blind = models.sequence_classifier(F, 4, pad_value=None, **SMALL)
+    blind.set_weights(model.get_weights())
+    features = FEATURES.copy()
+    features[:, 2, : F - 1] = 0.0
+    np.testing.assert_allclose(
+        model(features), blind(features), rtol=1e-5, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "first"])
 def test_a_row_of_padding_is_finite(pooling):
     model = models.sequence_regressor(F, pooling=pooling, **SMALL)
