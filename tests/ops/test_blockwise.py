@@ -1,0 +1,203 @@
+"""The kernel of linear memory gives what the dense one gives."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+from support.arrays import coins, normal
+from support.layer_contract import to_numpy
+
+from keras_attention.layers import MultiHeadAttention
+from keras_attention.ops import attention, dot_product_attention
+
+# Longer than a block and no multiple of it; lengths that differ.
+B, N, K, T, S, H, HV = 2, 4, 2, 301, 287, 8, 6
+RNG = np.random.default_rng(3)
+PADDING_T, PADDING_S = RNG.random((B, T)) < 0.8, RNG.random((B, S)) < 0.8
+HIDDEN_ROW = coins(B, T, S)
+HIDDEN_ROW[0, 7] = False
+BIAS = normal((N, T, S)).astype("float32")[None]
+BIAS_HIDING = BIAS.copy()
+BIAS_HIDING[:, :, :, 5] = -np.inf
+
+OPTIONS = {
+    "plain": {},
+    "causal": {"use_causal_mask": True},
+    "window": {"sliding_window": 40},
+    "causal_window": {"use_causal_mask": True, "sliding_window": 40},
+    "padding": {"query_mask": PADDING_T, "key_mask": PADDING_S},
+    "all_padding": {"key_mask": PADDING_S & np.array([[False], [True]])},
+    "mask_rank_2": {"attention_mask": coins(T, S)},
+    "hidden_row": {"attention_mask": HIDDEN_ROW},
+    "mask_per_head": {"attention_mask": coins(B, N, T, S)},
+    "mask_of_keys": {"attention_mask": PADDING_S[:, None, None, :]},
+    "bias": {"attention_bias": BIAS},
+    "hiding_bias": {"attention_bias": BIAS_HIDING, "use_causal_mask": True},
+    "scale": {"scale": 0.7, "use_causal_mask": True},
+}
+each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+
+
+def _inputs(heads=N, dtype="float32"):
+    shapes = (B, N, T, H), (B, heads, S, H), (B, heads, S, HV)
+    return [tf.cast(x, dtype) for x in normal(*shapes)]
+
+
+def _with_gradients(inputs, flash_attention, **options):
+    weight = tf.cast(normal((B, N, T, HV)), "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        context = dot_product_attention(
+            *inputs, flash_attention=flash_attention, **options
+        )
+        loss = tf.reduce_sum(tf.cast(context, "float32") * weight)
+    return [to_numpy(x) for x in (context, *tape.gradient(loss, inputs))]
+
+
+def _assert_same(inputs, tolerance, **options):
+    ours = _with_gradients(inputs, True, **options)
+    dense = _with_gradients(inputs, False, **options)
+    for factor, one, other in zip((1, 10, 10, 10), ours, dense, strict=True):
+        assert np.isfinite(one).all()
+        bound = factor * tolerance
+        np.testing.assert_allclose(one, other, rtol=bound, atol=bound)
+
+
+@each_option
+@pytest.mark.parametrize("heads", [N, K, 1])
+def test_equals_dense_with_gradients(options, heads):
+    _assert_same(_inputs(heads), 1e-5, **options)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 2e-2)]
+)
+def test_half_types(dtype, tolerance):
+    _assert_same(_inputs(dtype=dtype), tolerance, **OPTIONS["padding"])
+
+
+@each_option
+def test_lengths_known_only_at_run_time(options, monkeypatch):
+    """The choice is made in the graph, on either side of the threshold."""
+    unknown = [
+        tf.TensorSpec((None, n, None, w)) for n, w in ((N, H), (K, H), (K, HV))
+    ]
+    inputs = _inputs(K)
+    expected = dot_product_attention(*inputs, flash_attention=False, **options)
+    for threshold in (1, 10**9):
+        monkeypatch.setattr(attention, "DENSE_SCORES", threshold)
+
+        @tf.function(input_signature=unknown)
+        def run(query, key, value):
+            return dot_product_attention(query, key, value, **options)
+
+        np.testing.assert_allclose(run(*inputs), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_that_sees_nothing_is_zero():
+    context = dot_product_attention(
+        *_inputs(), attention_mask=HIDDEN_ROW, flash_attention=True
+    )
+    assert not to_numpy(context)[0, :, 7].any()
+    assert to_numpy(context)[1].any()
+
+
+def test_nan_at_padding_stays_there():
+    inputs = _inputs()
+    clean = _with_gradients(inputs, True, key_mask=PADDING_S)
+    poison = tf.where(PADDING_S[:, None, :, None], inputs[1], np.nan)
+    dirty = _with_gradients(
+        [inputs[0], poison, inputs[2]], True, key_mask=PADDING_S
+    )
+    for one, other in zip(dirty, clean, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_dropout_repeats_keeps_the_mean_and_has_its_gradient():
+    inputs = _inputs()
+    options = {"dropout": 0.4, "seed": 5, "flash_attention": True}
+    once = to_numpy(dot_product_attention(*inputs, **options))
+    again = to_numpy(dot_product_attention(*inputs, **options))
+    np.testing.assert_array_equal(once, again)
+    whole = to_numpy(dot_product_attention(*inputs))
+    assert np.abs(once - whole).max() > 0.05
+    ones = [inputs[0], inputs[1], tf.ones_like(inputs[2])]
+    drawn = to_numpy(dot_product_attention(*ones, **options))
+    assert abs(drawn.mean() - 1) < 0.01
+    # The context is linear in the value: its gradient times the value is it,
+    # if both passes drop the same weights.
+    with tf.GradientTape() as tape:
+        tape.watch(inputs[2])
+        total = tf.reduce_sum(dot_product_attention(*inputs, **options) ** 2)
+    gradient = tape.gradient(total, inputs[2])
+    np.testing.assert_allclose(
+        tf.reduce_sum(gradient * inputs[2]), 2 * total, rtol=1e-4
+    )
+
+
+def test_no_tensor_of_queries_by_keys_is_made():
+    length = 2048
+    shapes = (1, 1, length, H), (1, 1, length, H), (1, 1, length, HV)
+    specs = [tf.TensorSpec(shape) for shape in shapes]
+
+    @tf.function(input_signature=specs)
+    def train(query, key, value):
+        with tf.GradientTape() as tape:
+            tape.watch([query, key, value])
+            context = dot_product_attention(
+                query,
+                key,
+                value,
+                use_causal_mask=True,
+                key_mask=tf.ones((1, length), "bool"),
+            )
+        return tape.gradient(context, [query, key, value])
+
+    graph = train.get_concrete_function().graph
+    graphs = [graph, *_inner(graph, set())]
+    assert len(graphs) > 1
+    sizes = [
+        tensor.shape.num_elements() or 0
+        for inner in graphs
+        for operation in inner.get_operations()
+        for tensor in operation.outputs
+        if tensor.shape.is_fully_defined()
+    ]
+    assert max(sizes) < length * length
+
+
+def _inner(graph, seen):
+    for name in graph._functions:
+        function = graph._get_function(name)
+        inner = getattr(function, "graph", None)
+        if inner is not None and name not in seen:
+            seen.add(name)
+            yield inner
+            yield from _inner(inner, seen)
+
+
+def test_trains_under_xla():
+    inputs = keras.Input((T, 8))
+    output = MultiHeadAttention(2, 4, flash_attention=True)(inputs, inputs)
+    model = keras.Model(inputs, output)
+    model.compile("sgd", "mse", jit_compile=True)
+    x = normal((3, T, 8)).astype("float32")
+    losses = [model.train_on_batch(x, x) for _ in range(3)]
+    assert np.isfinite(losses).all() and losses[2] < losses[0]
+
+
+def test_scores_cannot_be_had():
+    with pytest.raises(ValueError, match="flash_attention=True"):
+        dot_product_attention(
+            *_inputs(), flash_attention=True, return_attention_scores=True
+        )
+
+
+def test_the_choice_is_by_length():
+    choose = attention.choose_kernel
+    assert choose(query_length=64, key_length=64) == "dense"
+    assert choose(query_length=2048, key_length=2048) == "blockwise"
+    assert choose(query_length=None, key_length=64) == "by_length"
+    assert choose(False, query_length=2048, key_length=2048) == "dense"
+    assert ops.shape(_inputs()[0]) == (B, N, T, H)
