@@ -153,6 +153,31 @@ def test_it_learns_which_token_is_there():
     assert model.evaluate(ids, labels, verbose=0)[1] > 0.95
 
 
+def test_training_goes_on_where_it_was_saved(tmp_path):
+    """The optimizer comes back as well."""
+    model = models.text_classifier(11, 3, dropout=0.0, **SMALL)
+    model.compile("adamw", "sparse_categorical_crossentropy")
+    ids, labels = padded(), np.arange(len(ROWS))
+    model.train_on_batch(ids, labels)
+    model.save(tmp_path / "model.keras")
+    back = keras.saving.load_model(tmp_path / "model.keras")
+    for one in (model, back):
+        one.train_on_batch(ids, labels)
+    for one, other in zip(back.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("rates", [(0.1, 0.0), (0.0, 0.1)])
+def test_weights_fit_whatever_the_dropout(rates, tmp_path):
+    saved, read = (
+        models.text_classifier(11, 4, dropout=rate, **SMALL) for rate in rates
+    )
+    randomize(saved)
+    saved.save_weights(tmp_path / "model.weights.h5")
+    read.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(read(padded()), saved(padded()))
+
+
 def test_pooling_and_activation_are_passed_on():
     model = models.text_classifier(
         11, 4, pooling="first", classifier_activation=None, **SMALL
