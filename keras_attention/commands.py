@@ -1,10 +1,13 @@
 """The commands of `keras-attention`; each imports what it needs."""
 
+import contextlib
+import logging
 import pathlib
 from typing import Annotated
 
 import rich
 import typer
+from rich.console import Console
 from rich.table import Table
 
 app = typer.Typer(
@@ -14,6 +17,7 @@ app = typer.Typer(
     help="Attention for Keras 3, from training to the model server.",
 )
 
+_log = logging.getLogger(__name__)
 _COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 
 
@@ -62,14 +66,16 @@ def export(
     from keras_attention.export import export_for_serving
 
     try:
-        folder = export_for_serving(
-            keras.saving.load_model(model, compile=False),
-            base_path,
-            version=version,
-            name=name,
-            label=label,
-            overwrite=overwrite,
-        )
+        with _steps_on_stderr():
+            _log.info("Loading %s", model)
+            folder = export_for_serving(
+                keras.saving.load_model(model, compile=False),
+                base_path,
+                version=version,
+                name=name,
+                label=label,
+                overwrite=overwrite,
+            )
     except (TypeError, ValueError) as error:
         _fail(error)
     print(folder)
@@ -100,12 +106,13 @@ def check(
     if numbers and not (folder / "saved_model.pb").exists():
         folder = folder / str(numbers[-1])
     try:
-        report = exports.check(
-            folder,
-            batch_sizes=batch_size or (1, 3, 17),
-            lengths=length or (1, 5, 9),
-            skip=skip or (),
-        )
+        with _steps_on_stderr():
+            report = exports.check(
+                folder,
+                batch_sizes=batch_size or (1, 3, 17),
+                lengths=length or (1, 5, 9),
+                skip=skip or (),
+            )
     except ValueError as error:
         _fail(error)
     if as_json:
@@ -138,18 +145,34 @@ def _print_report(report):
     verdict = "can ship" if report.ok else "must not ship"
     table = Table(title=f"{report.path} {verdict}", show_lines=True)
     for title in ("check", "", "what was seen, what to do"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for result in report.results:
         colour = _COLOURS[result.status]
-        text = "\n".join(filter(None, [result.detail, result.advice]))
+        advice = f"\n-> {result.advice}" if result.advice else ""
         table.add_row(
             result.name,
             f"[{colour}]{result.status}[/{colour}]",
-            rich.markup.escape(text),
+            rich.markup.escape(result.detail + advice),
         )
     rich.print(table)
 
 
+@contextlib.contextmanager
+def _steps_on_stderr():
+    """Tells what goes on; stdout is for the result alone."""
+    handler = logging.StreamHandler()
+    package = logging.getLogger("keras_attention")
+    level = package.level
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(level)
+
+
 def _fail(error):
-    rich.get_console().print(f"Error: {error}", markup=False, style="red")
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(f"Error: {error}", markup=False, style="red")
     raise typer.Exit(1)

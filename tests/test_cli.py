@@ -31,7 +31,7 @@ def run(*arguments):
 def test_export_then_check(model, tmp_path):
     result = run("export", model, tmp_path / "m")
     assert result.exit_code == 0, result.output
-    assert result.output.strip() == str(tmp_path / "m" / "1")
+    assert result.stdout.strip() == str(tmp_path / "m" / "1")
     result = run("check", tmp_path / "m", "--length", 5, "--batch-size", 2)
     assert result.exit_code == 0, result.output
     assert "can ship" in result.output
@@ -44,7 +44,7 @@ def test_check_as_json_tells_of_faults(tmp_path):
     tf.saved_model.save(model, str(tmp_path))
     result = run("check", tmp_path, "--json")
     assert result.exit_code == 1
-    assert json.loads(result.output)["ok"] is False
+    assert json.loads(result.stdout)["ok"] is False
     result = run("check", tmp_path, "--skip", "weights restored")
     assert result.exit_code == 0, result.output
 
@@ -72,3 +72,16 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "keras_attention.commands", False)
     with pytest.raises(SystemExit, match=r"keras_attention\[cli\]"):
         cli.main()
+
+
+def test_steps_go_to_stderr_and_reports_are_whole(model, tmp_path):
+    result = run("export", model, tmp_path / "m")
+    assert result.stdout.strip() == str(tmp_path / "m" / "1")
+    for step in ("Loading", "Tracing", "Writing", "Running"):
+        assert step in result.stderr
+    result = run("export", model, tmp_path / "m", "--version", 1)
+    assert result.stdout == "" and "Error: Version 1 is" in result.stderr
+    tf.saved_model.save(keras.saving.load_model(model), str(tmp_path / "k"))
+    result = run("check", tmp_path / "k")
+    assert "…" not in result.stdout
+    assert "-> Export it with" in result.stdout

@@ -38,8 +38,8 @@ _ADVICE = {
     "runs": f"{_EXPORT}, and see the message for the input that fails.",
     "any size": (
         "Build the model on `keras.Input((None,), ...)`, or pass "
-        "`input_signature` with None for the length, and use no length of "
-        "the data it was traced with. A length fixed on purpose: "
+        "`input_signature` with None for the batch and the length, and use "
+        "no size of the data it was traced with. A size fixed on purpose: "
         "skip 'any size'."
     ),
     "finite": "Find the layer with `keras.ops.isfinite` on its output.",

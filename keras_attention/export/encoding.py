@@ -26,9 +26,10 @@ def to_array(name, value, spec, pad_value=None):
     """
     if spec.dtype == tf.string and isinstance(value, (str, bytes)):
         value = [value]
+    if value is None or (isinstance(value, (list, tuple)) and not value):
+        raise ValueError(f"The input {name!r} has no rows. Received: {value}")
     if pad_value is not None and spec.shape.rank and spec.shape.rank > 1:
-        rows = [_dense(name, row, spec) for row in value]
-        value = _fill_up(pad_rows(rows, pad_value), spec, pad_value)
+        value = _padded(name, value, spec, pad_value)
     array = _dense(name, value, spec)
     wanted = spec.shape.as_list() if spec.shape.rank is not None else None
     if wanted is not None and not spec.shape.is_compatible_with(array.shape):
@@ -42,6 +43,22 @@ def to_array(name, value, spec, pad_value=None):
     if array.ndim and not len(array):
         raise ValueError(f"The input {name!r} has no rows.")
     return array
+
+
+def _padded(name, value, spec, pad_value):
+    """Makes rows of different length equally long."""
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        return value
+    if spec.dtype == tf.string:
+        filler = pad_value if isinstance(pad_value, (str, bytes)) else ""
+    elif spec.dtype.is_bool:
+        filler = bool(pad_value)
+    else:
+        filler = _dense(f"{name} (pad_value)", pad_value, spec)[()]
+    rows = [_dense(name, row, spec) for row in value]
+    if not rows:
+        return value
+    return _fill_up(pad_rows(rows, filler), spec, filler)
 
 
 def _fill_up(array, spec, pad_value):
@@ -61,9 +78,12 @@ def _dense(name, value, spec):
     """Converts to the dtype of the input, where nothing is lost."""
     try:
         array = np.array(value)
+        ragged = array.flat if array.dtype == object else ()
     except ValueError:
-        array = np.array(None)
+        array, ragged = np.array(None), [value]
     if array.dtype == object and not _is_text(array):
+        if not any(isinstance(x, (list, tuple, np.ndarray)) for x in ragged):
+            raise _wrong_type(name, array, spec.dtype.name)
         raise ValueError(
             f"The input {name!r} has rows of different lengths. Pass "
             "`pad_value=0`, or whichever id the model masks, to fill them up."

@@ -73,7 +73,11 @@ def check_version(base, version, overwrite=False):
         ValueError: `version` is not positive, too large, or taken.
     """
     if version is None:
-        return max(versions(base), default=0) + 1
+        number = max(versions(base), default=0) + 1
+        # A file with such a name is no version, and yet in the way.
+        while (base / str(number)).exists():
+            number += 1
+        return number
     try:
         number = operator.index(version)
     except TypeError:
@@ -98,6 +102,29 @@ def check_version(base, version, overwrite=False):
 
 
 @contextlib.contextmanager
+def locked(base):
+    """Keeps other exports to a base folder waiting, where the system can.
+
+    Args:
+        base: Base folder, made if missing and removed if left empty.
+
+    Raises:
+        ValueError: the folder cannot be made.
+    """
+    with _made(base):
+        folder = os.open(base, os.O_RDONLY)
+        try:
+            # Some systems and network drives have no such locks.
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
+
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+
+@contextlib.contextmanager
 def staged(base, version, overwrite=False, space=0):
     """Gives a hidden folder to fill, and makes it a version at the end.
 
@@ -117,9 +144,7 @@ def staged(base, version, overwrite=False, space=0):
     Raises:
         ValueError: the folder cannot be written, or the disk is full.
     """
-    made = _missing_parents(base)
-    try:
-        base.mkdir(parents=True, exist_ok=True)
+    with _made(base):
         free = shutil.disk_usage(base).free
         if free < space:
             raise ValueError(
@@ -127,22 +152,17 @@ def staged(base, version, overwrite=False, space=0):
                 f"{space} bytes and {free} are free."
             )
         _remove_abandoned(base)
-        temporary = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-    except (OSError, ValueError) as error:
-        _remove_empty(made)
-        if isinstance(error, ValueError):
-            raise
-        raise ValueError(
-            f"`base_path` cannot be written: {error}. "
-            f"Received: base_path={str(base)!r}"
-        ) from error
-    try:
-        yield temporary
-        _finish(temporary)
-        _place(temporary, base / str(version), overwrite)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        _remove_empty(made)
+        try:
+            temporary = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
+        except OSError as error:
+            raise _unwritable(base, error) from error
+        temporary = pathlib.Path(temporary)
+        try:
+            yield temporary
+            _finish(temporary)
+            _place(temporary, base / str(version), overwrite)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_file(path, data):
@@ -207,15 +227,27 @@ def _umask():
     return mask
 
 
-def _missing_parents(base):
-    return [folder for folder in (base, *base.parents) if not folder.exists()]
+@contextlib.contextmanager
+def _made(base):
+    """Makes a folder; at the end, removes what was made and stayed empty."""
+    missing = [path for path in (base, *base.parents) if not path.exists()]
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(base, error) from error
+    try:
+        yield
+    finally:
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
-def _remove_empty(folders):
-    """Removes folders this export made, where nothing was put in them."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def _unwritable(base, error):
+    return ValueError(
+        f"`base_path` cannot be written: {error}. "
+        f"Received: base_path={str(base)!r}"
+    )
 
 
 def _remove_abandoned(base):

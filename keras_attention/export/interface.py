@@ -6,6 +6,7 @@ nested inputs and outputs into that form and back.
 """
 
 import dataclasses
+import inspect
 import keyword
 import re
 import warnings
@@ -17,9 +18,14 @@ import tensorflow as tf
 
 from keras_attention.models.naming import stable_names, unique_names
 
+_RESERVED = (*keyword.kwlist, "self")
 _HALF = ("float16", "bfloat16")
 _ANONYMOUS = r"(keras_tensor|input_layer)(_\d+)?"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*")
+
+
+class SignatureError(ValueError):
+    """A signature that cannot be made, with a message of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,12 +216,18 @@ def _as_indices(structure):
     return keras.tree.map_structure(lambda _: 0, structure)
 
 
+def _join(path, head):
+    """Joins keys and positions to a name, which begins with no digit."""
+    start = [] if isinstance(path[0], str) else [head]
+    return "_".join(str(key) for key in (*start, *path))
+
+
 def _flat_specs(structure):
     names = []
     for path, leaf in _paths(structure):
         keys = [str(key) for key in path if isinstance(key, str)]
         if keys:
-            names.append("_".join(str(key) for key in path))
+            names.append(_join(path, "inputs"))
         elif re.fullmatch(_ANONYMOUS, leaf.name):
             names.append("inputs")
         else:
@@ -232,13 +244,13 @@ def _flat_specs(structure):
 
 
 def _served_name(name, what):
-    if what == "input" and keyword.iskeyword(name):
-        raise ValueError(
+    if what == "input" and name in _RESERVED:
+        raise SignatureError(
             "TensorFlow takes no word of the Python language as the name of "
             f"an input. Received: input name={name!r}"
         )
     if not _NAME.fullmatch(name):
-        raise ValueError(
+        raise SignatureError(
             f"The name of an {what} must start with a letter and hold only "
             "letters, digits, '_', '.' and '-' to be usable in a signature. "
             f"Received: {what} name={name!r}"
@@ -250,9 +262,7 @@ def _is_call_arguments(model, structure):
     """Whether a dictionary of specs names arguments of `call`."""
     if getattr(model, "inputs", None) or not isinstance(structure, dict):
         return False
-    arguments = model.call.__code__.co_varnames[
-        1 : model.call.__code__.co_argcount
-    ]
+    arguments = inspect.signature(model.call).parameters
     return all(key in arguments for key in structure)
 
 
@@ -276,7 +286,7 @@ def _name_outputs(outputs, names):
     labels = []
     for index, (path, _) in enumerate(flat):
         if any(isinstance(key, str) for key in path):
-            labels.append("_".join(str(key) for key in path))
+            labels.append(_join(path, "outputs"))
         elif len(names) == len(flat):
             labels.append(names[index])
         else:
@@ -284,6 +294,11 @@ def _name_outputs(outputs, names):
     labels = [_served_name(x, "output") for x in unique_names(labels)]
     result = {}
     for label, (_, value) in zip(labels, flat, strict=True):
+        if value is None:
+            raise SignatureError(
+                "Every output must be a tensor. Leave it out of what the "
+                f"model returns. Received: {label}=None"
+            )
         value = tf.convert_to_tensor(value)
         half = value.dtype.name in _HALF
         result[label] = tf.cast(value, "float32") if half else value

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_attention.export.signatures import SignatureError
+from keras_attention.export.interface import SignatureError
 
 
 def text_function(serve, interface, preprocessing):

@@ -7,6 +7,7 @@ is found, a bare Python process does the same with a plain session.
 
 import functools
 import hashlib
+import logging
 import os
 import pathlib
 import shutil
@@ -19,6 +20,7 @@ from tensorflow.core.framework import tensor_pb2
 
 from keras_attention.export.session_runner import read_pairs, write_pairs
 
+_log = logging.getLogger(__name__)
 _SOURCE = pathlib.Path(__file__).with_name("runner.cc")
 _SESSION_SCRIPT = pathlib.Path(__file__).with_name("session_runner.py")
 _BARE_PYTHON = """
@@ -148,6 +150,7 @@ def build_runner():
     program = _cache_folder() / f"runner-{key}"
     if program.exists():
         return program
+    _log.info("Compiling the C++ program that loads models, once")
     try:
         program.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:

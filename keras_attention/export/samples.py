@@ -43,6 +43,12 @@ class Samples:
         specs = self.examples_of or self.specs
         return self.has_padding or any(map(_open_length, specs.values()))
 
+    @property
+    def batch_size(self):
+        """The batch size that the inputs fix; None where it is open."""
+        sizes = [n for spec in self.specs.values() for n in spec.shape[:1]]
+        return next((size for size in sizes if size is not None), None)
+
     def rows(self, lengths, seed=0):
         """Makes one row per length; each is the same alone as in a batch.
 

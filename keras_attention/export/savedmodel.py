@@ -1,6 +1,7 @@
 """From a trained Keras model to a version folder of a model server."""
 
 import dataclasses
+import logging
 from collections.abc import Callable
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 from keras_attention.export.folder import (
     check_base_path,
     check_version,
+    locked,
     staged,
 )
 from keras_attention.export.interface import read_interface
@@ -35,6 +37,7 @@ from keras_attention.export.server_files import (
 )
 from keras_attention.export.signatures import (
     attention_function,
+    check_batch_axes,
     layer_endpoint,
     serving_function,
     trace,
@@ -44,6 +47,7 @@ from keras_attention.export.trial_requests import trial_requests
 from keras_attention.models.scores import has_attention_scores
 
 _GRAPH_ALLOWANCE = 4 << 20
+_log = logging.getLogger(__name__)
 
 
 def export_for_serving(
@@ -129,7 +133,7 @@ def export_for_serving(
     """
     _check_backend()
     base = check_base_path(base_path)
-    number = check_version(base, version, overwrite)
+    check_version(base, version, overwrite)
     name = check_name(name, base)
     check_label(label)
     if warm_up:
@@ -138,16 +142,22 @@ def export_for_serving(
     traced = _trace_signatures(
         model, interface, preprocessing, attention, examples
     )
-    space = int(1.05 * parameter_bytes(traced.objects)) + _GRAPH_ALLOWANCE
-    with staged(base, number, overwrite, space) as folder:
-        _save(traced, folder)
-        write_metadata(folder, name, model, interface)
-        shown, requests = trial_requests(traced.signatures)
-        if warm_up or (warm_up is None and has_serving_api()):
-            _write_warm_up(folder, name, requests)
-    signatures = read_signatures(read_graph(base / str(number)))
-    labels = write_server_files(base, name, number, label)
-    write_readme(base, name, number, labels, signatures, shown)
+    size = parameter_bytes(traced.objects)
+    space = int(1.05 * size) + _GRAPH_ALLOWANCE
+    with locked(base):
+        # Another export may have taken the number while this one traced.
+        number = check_version(base, version, overwrite)
+        with staged(base, number, overwrite, space) as folder:
+            _log.info("Writing %.1f MB of weights", size / 1e6)
+            _save(traced, folder)
+            write_metadata(folder, name, model, interface)
+            _log.info("Running requests on each signature")
+            shown, requests = trial_requests(traced.signatures)
+            if warm_up or (warm_up is None and has_serving_api()):
+                _write_warm_up(folder, name, requests)
+        signatures = read_signatures(read_graph(base / str(number)))
+        labels = write_server_files(base, name, number, label)
+        write_readme(base, name, number, labels, signatures, shown)
     return base / str(number)
 
 
@@ -192,11 +202,10 @@ def _trace_signatures(model, interface, preprocessing, attention, examples):
                 "Received: examples=True and inputs "
                 f"{[(s.name, tuple(s.shape)) for s in interface.specs]}"
             )
-    return _Traced(
-        layer_endpoint(serve, interface),
-        {name: trace(function, name) for name, function in functions.items()},
-        objects,
-    )
+    _log.info("Tracing the signatures %s", ", ".join(functions))
+    traced = {name: trace(fn, name) for name, fn in functions.items()}
+    check_batch_axes(traced["serving_default"])
+    return _Traced(layer_endpoint(serve, interface), traced, objects)
 
 
 def _layers_of(preprocessing):

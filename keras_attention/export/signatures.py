@@ -2,14 +2,11 @@
 
 import tensorflow as tf
 
+from keras_attention.export.interface import SignatureError
 from keras_attention.models.naming import unique_names
 from keras_attention.models.scores import attention_scores_model
 
 _PYTHON_OPS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
-
-
-class SignatureError(ValueError):
-    """A signature that cannot be made, with a message of its own."""
 
 
 def serving_function(model, interface):
@@ -113,6 +110,29 @@ def trace(function, name):
             "do that step in the client."
         )
     return concrete
+
+
+def check_batch_axes(concrete):
+    """Refuses outputs that do not have one row per row of the inputs.
+
+    Args:
+        concrete: The concrete function of `serving_default`.
+
+    Raises:
+        ValueError: an output has no batch axis; the message names it.
+    """
+    shapes = [
+        spec.shape for spec in concrete.inputs if spec.dtype != tf.resource
+    ]
+    open_batch = any(shape.rank and shape[0] is None for shape in shapes)
+    for name, spec in concrete.structured_outputs.items():
+        rank = spec.shape.rank
+        if rank == 0 or (rank and open_batch and spec.shape[0] is not None):
+            raise ValueError(
+                "A server gives one row of every output per row of the "
+                f"inputs. Give the output {name!r} a batch axis, or leave it "
+                f"out. Received: shape={tuple(spec.shape)}"
+            )
 
 
 def reachable_nodes(graph, roots):

@@ -50,6 +50,8 @@ def _try(name, samples, run, batches):
     for lengths in batches:
         if not samples.has_padding:
             lengths = [lengths[0]] * len(lengths)
+        size = samples.batch_size or len(lengths)
+        lengths = (list(lengths) * size)[:size]
         inputs = samples.batch(samples.rows(lengths))
         try:
             outputs = run(inputs)

@@ -1,5 +1,7 @@
 """What only running a signature tells: lengths, masks, dropout, NaN."""
 
+import textwrap
+
 import numpy as np
 
 from keras_attention.export.runner import RunError
@@ -48,6 +50,13 @@ class Trials:
         yield "runs", []
         yield "any size", failed
         yield "finite", infinite
+        try:
+            yield from self._comparisons()
+        except RunError as error:
+            where = f"{self.name} with several rows"
+            yield "any size", [f"{where}: {_first_line(error)}"]
+
+    def _comparisons(self):
         unstable = self.repeats()
         # Random numbers in the graph explain it, as dropout does.
         yield "dropout off", unstable if self.random else []
@@ -98,7 +107,7 @@ class Trials:
         for name in first:
             if not _same_bits(first[name], second[name]):
                 problems.append(f"{self.name}: {name} differs between runs")
-            elif not all(
+            elif _has_rows(first[name], 3) and not all(
                 self._close(first[name][0], other) for other in first[name][1:]
             ):
                 problems.append(f"{self.name}: {name} differs between rows")
@@ -117,6 +126,8 @@ class Trials:
         beside = self.run(self.samples.batch(rows))
         problems = []
         for name, value in alone.items():
+            if not _has_rows(beside[name], 2):
+                continue
             other = beside[name][:1]
             if other.ndim == value.ndim:
                 other = other[tuple(slice(size) for size in value.shape)]
@@ -166,6 +177,11 @@ def _gap(first, second):
     return float(np.max(np.abs(first - second)[finite], initial=0.0))
 
 
+def _has_rows(value, count):
+    """Whether an output has one entry per row of the input."""
+    return value.ndim > 0 and len(value) == count
+
+
 def _finite(value):
     return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
 
@@ -177,7 +193,8 @@ def _same_bits(first, second):
 
 
 def _first_line(error):
-    return str(error).strip().splitlines()[0][:200]
+    line = str(error).strip().splitlines()[0]
+    return textwrap.shorten(line, 200, placeholder=" ...")
 
 
 def _is_unrestored(problem):

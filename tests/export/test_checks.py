@@ -158,3 +158,14 @@ def test_large_identical_zeros_are_no_copies(tmp_path):
         x = layers.Dense(3, kernel_initializer="zeros")(x)
     model = keras.Model(inputs, x + np.float32(1.0))
     assert check(export_for_serving(model, tmp_path)).ok
+
+
+def test_outputs_without_rows_are_no_fault(tmp_path):
+    model = text_classifier()
+
+    def serve(ids):
+        y = model(ids, training=False)
+        return {"y": y, "size": tf.shape(ids)[0], "table": tf.eye(4)}
+
+    save(model, tmp_path, serve)
+    assert check(tmp_path).ok

@@ -208,3 +208,44 @@ def test_a_client_without_address_says_so(exported):
     client = Client.from_folder(exported("text").path)
     with pytest.raises(ValueError, match="no `url`"):
         client.predict({"ids": PADDED})
+
+
+@pytest.mark.parametrize(
+    ("ids", "pad_value", "error", "message"),
+    [
+        (None, 0, ValueError, "'ids' has no rows"),
+        ([], 0, ValueError, "'ids' has no rows"),
+        ([], None, ValueError, "'ids' has no rows"),
+        (5, 0, ValueError, "'ids' takes the shape"),
+        ([[1, None]], None, TypeError, "'ids' takes int32"),
+        (RAGGED, -1.5, TypeError, "pad_value.*takes integers"),
+        (RAGGED, "a", TypeError, "pad_value.*takes integers"),
+        (RAGGED, 2**40, ValueError, "pad_value.*is int32"),
+    ],
+)
+def test_what_cannot_be_filled_up_is_refused(
+    exported, ids, pad_value, error, message
+):
+    client = Client.from_folder(exported("text").path)
+    with pytest.raises(error, match=message):
+        client.arrays({"ids": ids}, pad_value=pad_value)
+
+
+def test_one_filler_does_for_inputs_of_every_type():
+    specs = {
+        "ids": tf.TensorSpec((None, None), "int32"),
+        "mask": tf.TensorSpec((None, None), "bool"),
+        "words": tf.TensorSpec((None, None), "string"),
+    }
+    client = Client({"serving_default": (specs, {})})
+    arrays = client.arrays(
+        {
+            "ids": [[1, 2], [3]],
+            "mask": [[True, True], [True]],
+            "words": [["a", "b"], ["c"]],
+        },
+        pad_value=0,
+    )
+    assert arrays["ids"].tolist() == [[1, 2], [3, 0]]
+    assert arrays["mask"].tolist() == [[True, True], [True, False]]
+    assert arrays["words"].tolist() == [["a", "b"], ["c", ""]]

@@ -1,5 +1,6 @@
 """Version folders appear whole or not at all."""
 
+import concurrent.futures
 import os
 import time
 
@@ -129,3 +130,30 @@ def test_a_file_is_replaced_in_one_step(tmp_path):
     folder.write_file(path, b"two")
     assert path.read_text() == "two"
     assert numbers(tmp_path) == ["models.config"]
+
+
+def test_a_file_with_the_next_number_is_stepped_over(tmp_path):
+    (tmp_path / "1").write_text("a file, no version")
+    assert folder.check_version(tmp_path, None) == 2
+
+
+def test_exports_to_one_folder_wait_for_each_other(tmp_path):
+    numbers_taken = []
+
+    def export(_):
+        with folder.locked(tmp_path / "m"):
+            number = folder.check_version(tmp_path / "m", None)
+            with folder.staged(tmp_path / "m", number):
+                numbers_taken.append(number)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(export, range(8)))
+    assert numbers_taken == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert folder.versions(tmp_path / "m") == numbers_taken
+
+
+def test_a_folder_made_for_nothing_is_removed(tmp_path):
+    with pytest.raises(KeyError):
+        with folder.locked(tmp_path / "a" / "b"):
+            raise KeyError
+    assert numbers(tmp_path) == []

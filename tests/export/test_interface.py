@@ -69,7 +69,7 @@ def test_names_of_the_user_are_kept():
     assert outputs_of(model, *values) == ["dense", "dense_a7", "multiply"]
 
 
-@pytest.mark.parametrize("name", ["a b", "1st", "_hidden", "lambda"])
+@pytest.mark.parametrize("name", ["a b", "1st", "_hidden", "lambda", "self"])
 def test_names_no_signature_can_carry_are_refused(name):
     inputs = keras.Input((3,), name=name)
     model = keras.Model(inputs, layers.Dense(2)(inputs))
@@ -154,3 +154,27 @@ def test_signatures_must_describe_dense_tensors():
     model = keras.Model(sparse, layers.Dense(2)(sparse))
     with pytest.raises(TypeError, match="dense"):
         read_interface(model)
+
+
+class KeywordOnly(keras.Model):
+    @tf.function
+    def call(self, query, *, memory):
+        return {"sum": query + memory}
+
+
+def test_keyword_arguments_of_a_decorated_call_can_be_named():
+    model = KeywordOnly()
+    model(np.ones((2, 5)), memory=np.ones((2, 5)))
+    spec = keras.KerasTensor((None, 5))
+    interface = read_interface(model, {"query": spec, "memory": spec})
+    args, kwargs = interface.pack([tf.ones((2, 5)), tf.zeros((2, 5))])
+    assert args == () and set(kwargs) == {"query", "memory"}
+
+
+def test_nested_outputs_without_names_begin_with_a_letter():
+    interface = read_interface(dictionary_model())
+    one = tf.ones((2, 1))
+    named = interface.name_outputs((one, (one, {"key": one})))
+    assert list(named) == ["outputs", "outputs_1", "outputs_1_1_key"]
+    with pytest.raises(ValueError, match="Received: b=None"):
+        interface.name_outputs({"a": one, "b": None})

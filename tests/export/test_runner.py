@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
+from support.served_models import BUILDERS
 
 from keras_attention.export.metadata import read_graph, read_signatures
 from keras_attention.export.runner import RunError, Runner
 from keras_attention.export.samples import Samples
 
-KINDS = ["text", "tagger", "image", "mixed_float16", "mixed_bfloat16"]
-
 
 def default_samples(path):
     inputs, _ = read_signatures(read_graph(path))["serving_default"]
-    return Samples(inputs, bounds={"ids": 30})
+    return Samples(inputs, bounds={"ids": 30, "token_ids": 30})
 
 
 def ragged(samples, batch_size, length):
@@ -28,7 +27,7 @@ def predict(kind, model, inputs):
     return {model.output_names[0]: outputs}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", BUILDERS)
 def test_served_numbers_equal_predict(exported, kind):
     served = exported(kind)
     samples = default_samples(served.path)

@@ -1,5 +1,6 @@
 """One call, one folder, every signature."""
 
+import concurrent.futures
 import contextlib
 import os
 import resource
@@ -13,7 +14,7 @@ import tensorflow as tf
 from keras import layers
 from support.served_models import text_classifier, vectorization
 
-from keras_attention.export import export_for_serving, versions
+from keras_attention.export import check, export_for_serving, versions
 from keras_attention.export.metadata import read_graph, read_signatures
 from keras_attention.export.runner import Runner
 
@@ -285,3 +286,42 @@ def test_half_precision_inputs_are_taken_as_float32(tmp_path):
         "x": ((None, 4), "float32"),
         "dense": ((None, 2), "float32"),
     }
+
+
+class Constant(keras.Model):
+    def __init__(self, shape):
+        super().__init__()
+        self.shape = shape
+
+    def call(self, inputs):
+        return {"x": inputs * 2.0, "c": keras.ops.ones(self.shape)}
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (1, 3)])
+def test_outputs_without_a_batch_axis_are_refused_first(tmp_path, shape):
+    model = Constant(shape)
+    model(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="Give the output 'c' a batch axis"):
+        export_for_serving(model, tmp_path / "m")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_fixed_batch_size_is_served_and_named_by_the_check(tmp_path):
+    inputs = keras.Input((3,), batch_size=1, name="x")
+    model = keras.Model(inputs, layers.Dense(2, name="y")(inputs))
+    path = export_for_serving(model, tmp_path / "m")
+    assert '"instances": [[' in (tmp_path / "m" / "README.txt").read_text()
+    report = check(path)
+    assert report.failures == ["any size"], str(report)
+
+
+def test_exports_at_once_take_the_next_numbers(tmp_path):
+    made = [
+        keras.Sequential([keras.Input((3,)), layers.Dense(2)]) for _ in range(3)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        paths = list(pool.map(lambda m: export_for_serving(m, tmp_path), made))
+    assert sorted(path.name for path in paths) == ["1", "2", "3"]
+    config = (tmp_path / "models.config").read_text()
+    assert 'key: "stable" value: 1' in config
+    assert 'key: "canary" value: 3' in config

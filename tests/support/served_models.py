@@ -1,8 +1,11 @@
 """Small models of each kind that the tests of the package serve."""
 
+import functools
+
 import keras
 from keras import layers
 
+from keras_attention import models
 from keras_attention.layers import MultiHeadAttention
 
 VOCABULARY = ["good", "bad", "film", "very", "not"]
@@ -52,10 +55,45 @@ def half_precision(policy):
         keras.config.set_dtype_policy("float32")
 
 
+def _stack(policy="float32"):
+    return {
+        "hidden_dim": 8,
+        "num_heads": 2,
+        "num_layers": 1,
+        "intermediate_dim": 12,
+        "dropout": 0.5,
+        "dtype": policy,
+    }
+
+
+def factory_text(policy="float32"):
+    return models.text_classifier(30, 3, **_stack(policy))
+
+
+def factory_tokens(policy="float32"):
+    return models.token_classifier(30, 4, **_stack(policy))
+
+
+def factory_image(policy="float32"):
+    return models.image_classifier((8, 6, 1), 2, 5, **_stack(policy))
+
+
+FACTORIES = {
+    "text_classifier": factory_text,
+    "token_classifier": factory_tokens,
+    "image_classifier": factory_image,
+}
+
 BUILDERS = {
     "text": text_classifier,
     "tagger": tagger,
     "image": image_classifier,
     "mixed_float16": lambda: half_precision("mixed_float16"),
     "mixed_bfloat16": lambda: half_precision("mixed_bfloat16"),
+    **FACTORIES,
+    **{
+        f"{name}-{policy}": functools.partial(FACTORIES[name], policy)
+        for name in ("text_classifier", "image_classifier")
+        for policy in ("mixed_float16", "mixed_bfloat16")
+    },
 }
