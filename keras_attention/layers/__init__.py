@@ -1,8 +1,12 @@
 """Serializable attention layers and what goes with them in a model."""
 
 from keras_attention.layers.additive_attention import AdditiveAttention
+from keras_attention.layers.attention import Attention
 from keras_attention.layers.encoder_block import EncoderBlock
 from keras_attention.layers.feed_forward import FeedForward
+from keras_attention.layers.grouped_query_attention import (
+    GroupedQueryAttention,
+)
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.multiplicative_attention import (
     MultiplicativeAttention,
@@ -18,10 +22,15 @@ from keras_attention.layers.sinusoidal_position_encoding import (
     SinusoidalPositionEncoding,
 )
 
+# The name that Keras exports its layer by.
+GroupQueryAttention = GroupedQueryAttention
+
 __all__ = [
     "AdditiveAttention",
+    "Attention",
     "EncoderBlock",
     "FeedForward",
+    "GroupedQueryAttention",
     "MultiHeadAttention",
     "MultiplicativeAttention",
     "PaddingMask",

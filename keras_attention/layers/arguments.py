@@ -89,6 +89,20 @@ def one_of(name, value, choices):
     return value
 
 
+def plain_name(value):
+    """Returns the name of a function, and anything else as it is.
+
+    Out of a `.h5` file, Keras gives a function of its own for an argument
+    that is spelled like one, such as "dot".
+
+    Example:
+
+    >>> plain_name("dot"), plain_name(keras.ops.dot)
+    ('dot', 'dot')
+    """
+    return getattr(value, "__name__", value)
+
+
 def activation(name, value):
     """Returns the activation function that `value` stands for.
 
@@ -150,8 +164,14 @@ def axes(name, value) -> tuple[int, ...] | None:
     return tuple(int(item) for item in items)
 
 
-def head_groups(num_heads, num_key_value_heads) -> int:
+def head_groups(num_heads, num_key_value_heads, name="num_heads") -> int:
     """Returns the number of key and value heads, which divides `num_heads`.
+
+    Args:
+        num_heads: Number of query heads.
+        num_key_value_heads: Number of key and value heads, or None for as
+            many.
+        name: Name of the first argument, for the error.
 
     Example:
 
@@ -163,9 +183,9 @@ def head_groups(num_heads, num_key_value_heads) -> int:
     heads = positive_integer("num_key_value_heads", num_key_value_heads)
     if num_heads % heads:
         raise ValueError(
-            "`num_heads` must be a multiple of `num_key_value_heads`: each "
-            "key and value head serves the same number of query heads. "
-            f"Received: num_heads={num_heads}, num_key_value_heads={heads}"
+            f"`{name}` must be a multiple of `num_key_value_heads`: each key "
+            "and value head serves the same number of query heads. "
+            f"Received: {name}={num_heads}, num_key_value_heads={heads}"
         )
     return heads
 
@@ -179,6 +199,29 @@ def separate(initializer):
     if isinstance(initializer, keras.initializers.Initializer):
         return initializer.clone()
     return initializer
+
+
+def serialize_layer(value):
+    """Returns the configuration of an injected layer, or `value` as it is.
+
+    Without the shapes it was built for: whoever holds it builds it again, so
+    that its weights are named after that.
+    """
+    if not isinstance(value, keras.layers.Layer):
+        return value
+    config = keras.saving.serialize_keras_object(value)
+    config.pop("build_config", None)
+    return config
+
+
+def with_layers(config, *names) -> dict:
+    """Returns `config` with the layers under `names` made anew."""
+    layers = {
+        name: keras.saving.deserialize_keras_object(config[name])
+        for name in names
+        if isinstance(config.get(name), dict)
+    }
+    return {**config, **layers}
 
 
 def serialize_kernel(layer) -> dict:

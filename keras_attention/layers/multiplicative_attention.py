@@ -113,9 +113,7 @@ class MultiplicativeAttention(BaseAttention):
     @classmethod
     def from_config(cls, config):
         """Returns the layer that a configuration describes."""
-        # Out of a `.h5` file, Keras gives its function `dot` for "dot".
-        score = config.get("score", "dot")
-        score = getattr(score, "__name__", score)
+        score = arguments.plain_name(config.get("score", "dot"))
         return super().from_config({**config, "score": score})
 
     def _attend(self, query, key, value, mask, attention_bias, **options):

@@ -41,7 +41,7 @@ def test_equals_the_reference(inputs, policy):
     scored = reference.additive_scores(
         to_numpy(query) @ to_numpy(layer.query_dense.kernel),
         to_numpy(key) @ to_numpy(layer.key_dense.kernel),
-        to_numpy(layer.score_vector),
+        to_numpy(layer.scale),
     )
     expected = reference.attention_from_scores(
         scored + bias,

@@ -154,7 +154,13 @@ def _catalogue(*cases):
 LAYERS: dict[str, LayerCase] = _catalogue(
     LayerCase(
         layers.AdditiveAttention,
-        {"units": 7, **_KERNEL, **_DROPOUT},
+        {"units": 7, "use_scale": False, **_KERNEL, **_DROPOUT},
+        _QUERY_KEY_VALUE,
+        _MASKS,
+    ),
+    LayerCase(
+        layers.Attention,
+        {"use_scale": True, "score_mode": "concat", **_DROPOUT},
         _QUERY_KEY_VALUE,
         _MASKS,
     ),
@@ -189,6 +195,22 @@ LAYERS: dict[str, LayerCase] = _catalogue(
             **_DROPOUT,
         },
         {"inputs": _SEQUENCE},
+    ),
+    LayerCase(
+        layers.GroupedQueryAttention,
+        {
+            "head_dim": 2,
+            "num_query_heads": 6,
+            "num_key_value_heads": 3,
+            "use_bias": False,
+            "sliding_window": 2,
+            "flash_attention": False,
+            **_DENSE,
+            "use_gate": True,
+            **_DROPOUT,
+        },
+        {"query": _QUERY, "value": _VALUE, "key": _KEY},
+        _MASKS,
     ),
     LayerCase(
         layers.MultiHeadAttention,
