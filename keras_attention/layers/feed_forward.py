@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from keras_attention.layers import arguments
+from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -107,6 +108,7 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         """Transforms each position."""
+        refuse_keras_2(inputs=inputs)
         x = self.output_dense(self.intermediate_dense(inputs))
         return self._dropout_layer(x, training=training)
 

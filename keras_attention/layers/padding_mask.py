@@ -6,6 +6,7 @@ import keras
 
 from keras_attention.layers import arguments
 from keras_attention.ops import masks
+from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -45,6 +46,7 @@ class PaddingMask(keras.layers.Layer):
 
     def call(self, inputs):
         """Compares each position with the padding."""
+        refuse_keras_2(inputs=inputs)
         self._check_rank(inputs.shape)
         return masks.padding_mask(inputs, self.pad_id)
 

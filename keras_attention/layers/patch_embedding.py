@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_attention.layers import arguments
+from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -88,6 +89,7 @@ class PatchEmbedding(keras.layers.Layer):
 
     def call(self, inputs):
         """Projects each patch."""
+        refuse_keras_2(inputs=inputs)
         down, across = self._count_patches(inputs.shape)
         rows, columns = self.patch_size
         channels = inputs.shape[-1]

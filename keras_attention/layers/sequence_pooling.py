@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.ops import masks
+from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -49,6 +50,7 @@ class SequencePooling(keras.layers.Layer):
 
     def call(self, inputs, mask=None):
         """Pools over time."""
+        refuse_keras_2(inputs=inputs)
         visible = _check(inputs.shape, mask)
         inputs = ops.cast(inputs, self.compute_dtype)
         visible = ops.broadcast_to(
@@ -68,6 +70,7 @@ class SequencePooling(keras.layers.Layer):
 
     def compute_output_spec(self, inputs, mask=None):
         """Returns the symbolic output, after the checks that `call` makes."""
+        refuse_keras_2(inputs=inputs)
         _check(inputs.shape, mask)
         shape = self.compute_output_shape(inputs.shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)

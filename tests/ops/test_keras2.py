@@ -18,7 +18,14 @@ Keras2Tensor = type(
         "dtype": "float32",
     },
 )
+ONE = {
+    "feed forward": lambda: layers.FeedForward(3),
+    "padding": layers.PaddingMask,
+    "patches": lambda: layers.PatchEmbedding(2, 4),
+    "pooling": layers.SequencePooling,
+}
 THREE = {
+    "dot": layers.Attention,
     "scaled": layers.ScaledDotProductAttention,
     "general": lambda: layers.MultiplicativeAttention("general"),
     "additive": lambda: layers.AdditiveAttention(3),
@@ -52,6 +59,12 @@ def assert_refused(layer, name, inputs):
 def test_layers_of_three_inputs_refuse_it(make, name):
     inputs = dict.fromkeys(("query", "key", "value"), ops.ones(SHAPE))
     assert_refused(make(), name, inputs)
+
+
+@pytest.mark.parametrize("make", ONE.values(), ids=ONE)
+def test_layers_of_one_input_refuse_it(make):
+    with pytest.raises(TypeError, match="`inputs` is .*`tf_keras`"):
+        make().call(Keras2Tensor())
 
 
 @pytest.mark.parametrize("name", ["query", "value", "key", "attention_mask"])
