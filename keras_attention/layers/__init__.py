@@ -1,6 +1,7 @@
 """Serializable attention layers and what goes with them in a model."""
 
 from keras_attention.layers.additive_attention import AdditiveAttention
+from keras_attention.layers.alibi_bias import AlibiBias
 from keras_attention.layers.attention import Attention
 from keras_attention.layers.encoder_block import EncoderBlock
 from keras_attention.layers.feed_forward import FeedForward
@@ -14,6 +15,7 @@ from keras_attention.layers.multiplicative_attention import (
 from keras_attention.layers.padding_mask import PaddingMask
 from keras_attention.layers.patch_embedding import PatchEmbedding
 from keras_attention.layers.position_embedding import PositionEmbedding
+from keras_attention.layers.rotary_embedding import RotaryEmbedding
 from keras_attention.layers.scaled_dot_product_attention import (
     ScaledDotProductAttention,
 )
@@ -27,6 +29,7 @@ GroupQueryAttention = GroupedQueryAttention
 
 __all__ = [
     "AdditiveAttention",
+    "AlibiBias",
     "Attention",
     "EncoderBlock",
     "FeedForward",
@@ -36,6 +39,7 @@ __all__ = [
     "PaddingMask",
     "PatchEmbedding",
     "PositionEmbedding",
+    "RotaryEmbedding",
     "ScaledDotProductAttention",
     "SequencePooling",
     "SinusoidalPositionEncoding",

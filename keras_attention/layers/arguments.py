@@ -201,29 +201,6 @@ def separate(initializer):
     return initializer
 
 
-def serialize_layer(value):
-    """Returns the configuration of an injected layer, or `value` as it is.
-
-    Without the shapes it was built for: whoever holds it builds it again, so
-    that its weights are named after that.
-    """
-    if not isinstance(value, keras.layers.Layer):
-        return value
-    config = keras.saving.serialize_keras_object(value)
-    config.pop("build_config", None)
-    return config
-
-
-def with_layers(config, *names) -> dict:
-    """Returns `config` with the layers under `names` made anew."""
-    layers = {
-        name: keras.saving.deserialize_keras_object(config[name])
-        for name in names
-        if isinstance(config.get(name), dict)
-    }
-    return {**config, **layers}
-
-
 def serialize_kernel(layer) -> dict:
     """Returns the configuration of a layer's kernels, ready for JSON."""
     return {

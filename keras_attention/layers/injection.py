@@ -1,6 +1,6 @@
-"""Attention layers that a user hands to a block.
+"""Layers that a user hands to another one, attention layers above all.
 
-Any layer will do that is called with `(query, value)`, like
+Any attention layer will do that is called with `(query, value)`, like
 `MultiHeadAttention`. It is given those of the options that its `call` takes;
 one that it does not take, and whose loss would change the result, is refused.
 """
@@ -64,6 +64,29 @@ def call(layer, query, value, **options):
 def output_spec(layer, query, value, **options):
     """Returns what `call` returns, in KerasTensors, and makes no node."""
     return layer.compute_output_spec(query, value, **_accepted(layer, options))
+
+
+def serialize(value):
+    """Returns the configuration of an injected layer, or `value` as it is.
+
+    Without the shapes it was built for: whoever holds it builds it again, so
+    that its weights are named after that.
+    """
+    if not isinstance(value, keras.layers.Layer):
+        return value
+    config = keras.saving.serialize_keras_object(value)
+    config.pop("build_config", None)
+    return config
+
+
+def deserialize(config, *names) -> dict:
+    """Returns `config` with the layers under `names` made anew."""
+    layers = {
+        name: keras.saving.deserialize_keras_object(config[name])
+        for name in names
+        if isinstance(config.get(name), dict)
+    }
+    return {**config, **layers}
 
 
 def _takes_two(layer) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import string
-
 import keras
 from keras import ops
 
-from keras_attention.layers import arguments
+from keras_attention.layers import (
+    arguments,
+    head_positions,
+    injection,
+    preparation,
+    projections,
+)
+from keras_attention.layers.key_value_cache import KeyValueCache
 from keras_attention.ops import attention, masks
-from keras_attention.ops.axes import AttentionAxes
-from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
     """Attention by several heads side by side, each on its own projection.
 
     Takes everything `keras.layers.MultiHeadAttention` takes, with the same
@@ -53,11 +56,18 @@ class MultiHeadAttention(keras.layers.Layer):
         seed: Integer that seeds the dropout.
         num_key_value_heads: Number of key and value heads, K, which divides
             N. Each serves `N / K` query heads. Defaults to `num_heads`.
+        position: How heads learn of positions: None, "rotary", "alibi", an
+            `AlibiBias`, or a layer such as `RotaryEmbedding` that is called
+            with heads `(B, T, N, H)` and `positions=`. Queries and keys count
+            from 0; with a cache, from `cache_update_index`.
+        qk_norm: Whether query and key heads are divided by their root mean
+            square, and scaled by weights of width H.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
         query: Tensor `(B, T, D)`.
-        value: Tensor `(B, S, Dv)`.
+        value: Tensor `(B, S, Dv)`. Not read where `cache` comes without
+            `cache_update_index`, and may be None there.
         key: Tensor `(B, S, Dk)`. Defaults to `value`.
         query_mask: Boolean `(B, T)`, True for tokens, False for padding.
             Defaults to the mask that Keras carries with `query`.
@@ -71,15 +81,27 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask: Whether query t sees only keys s with `s <= t`.
         attention_bias: Additive bias of the shapes of `attention_mask`,
             added to the scaled scores.
+        cache: Keys and values of earlier calls, `(B, 2, S, K, H)`, from
+            `make_cache` or an earlier call. Masks and biases are then about
+            its S positions; a `value_mask` `(B, T)`, such as the one that
+            Keras carries, is about the new ones.
+        cache_update_index: Position of the first query, an integer or an
+            integer tensor, `()` or `(B,)`. The call writes its keys there
+            and attends to all up to them. Without it, a cache from
+            `compute_cache` is read as it is.
 
     Returns:
-        The output `(B, T, D)`, or with `return_attention_scores` the tuple
-        of it and the scores `(B, N, T, S)`, taken before dropout. Both in
-        the compute dtype.
+        The output `(B, T, D)`, or a tuple of it, with
+        `return_attention_scores` the scores `(B, N, T, S)`, taken before
+        dropout, and with `cache` the new cache. All in the compute dtype.
+        With a cache for a sliding window, the scores are those of the
+        `sliding_window - 1` positions before the call and its own.
 
     Raises:
         TypeError: A mask is neither boolean nor integers.
-        ValueError: An argument is out of range or shapes do not fit.
+        ValueError: An argument is out of range, shapes do not fit, or the
+            call would run over the end of the cache. Where that is known at
+            run time only, TensorFlow raises `InvalidArgumentError`.
 
     Example:
 
@@ -88,6 +110,16 @@ class MultiHeadAttention(keras.layers.Layer):
     >>> output, scores = layer(query, value, return_attention_scores=True)
     >>> tuple(output.shape), tuple(scores.shape)
     ((3, 5, 8), (3, 2, 5, 7))
+
+    Step by step, the fifth position after four:
+
+    >>> cache = layer.make_cache(batch_size=3, max_length=7)
+    >>> _, cache = layer(query[:, :4], query[:, :4], use_causal_mask=True,
+    ...                  cache=cache, cache_update_index=0)
+    >>> output, cache = layer(query[:, 4:], query[:, 4:], cache=cache,
+    ...                       cache_update_index=4)
+    >>> tuple(output.shape), tuple(cache.shape)
+    ((3, 1, 8), (3, 2, 7, 2, 4))
 
     Reference:
         - [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
@@ -116,6 +148,8 @@ class MultiHeadAttention(keras.layers.Layer):
         use_gate=False,
         seed=None,
         num_key_value_heads=None,
+        position=None,
+        qk_norm=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -155,6 +189,11 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_key_value_heads = arguments.head_groups(
             self.num_heads, num_key_value_heads
         )
+        self.position = position
+        self.qk_norm = qk_norm
+        self._position = head_positions.resolve(
+            position, self.num_heads, self.dtype_policy
+        )
 
     def build(self, query_shape, value_shape, key_shape=None):
         """Makes the projections, in the order of Keras's weights.
@@ -165,37 +204,47 @@ class MultiHeadAttention(keras.layers.Layer):
             key_shape: Shape `(B, S, Dk)` of the key, if it is not the value.
         """
         key_shape = value_shape if key_shape is None else key_shape
-        self._resolve_axes(query_shape, value_shape, key_shape)
+        preparation.resolve_axes(self, query_shape, value_shape, key_shape)
         self.input_spec = keras.layers.InputSpec(axes={-1: query_shape[-1]})
         heads, key_heads = self.num_heads, self.num_key_value_heads
         # Attribute names are Keras's: they are the paths in a weights file.
-        self.query_dense = self._project(
-            "query", query_shape, (heads, self.key_dim)
+        self.query_dense = projections.project(
+            self, "query", query_shape, (heads, self.key_dim)
         )
-        self.key_dense = self._project(
-            "key", key_shape, (key_heads, self.key_dim)
+        self.key_dense = projections.project(
+            self, "key", key_shape, (key_heads, self.key_dim)
         )
         self._gate_dense = None
         if self.use_gate:
-            self._gate_dense = self._project(
+            self._gate_dense = projections.project(
+                self,
                 "gate",
                 query_shape,
                 (heads, self.value_dim),
                 activation="sigmoid",
             )
-        self.value_dense = self._project(
-            "value", value_shape, (key_heads, self.value_dim)
+        self.value_dense = projections.project(
+            self, "value", value_shape, (key_heads, self.value_dim)
         )
         self._dropout_layer = None
         if self.dropout:
             self._dropout_layer = keras.layers.Dropout(
                 self.dropout, seed=self.seed, dtype=self.dtype_policy
             )
-        self.output_dense = self._project(
+        self.output_dense = projections.project(
+            self,
             "attention_output",
             (*query_shape[:-1], heads, self.value_dim),
             self._output_shape or (query_shape[-1],),
             contracted="yz",
+        )
+        # Last, lest they come between the weights that Keras's layer has.
+        self.query_norm = self.key_norm = None
+        if self.qk_norm:
+            self.query_norm = self._head_norm("query_norm")
+            self.key_norm = self._head_norm("key_norm")
+        head_positions.build(
+            self._position, (*query_shape[:-1], heads, self.key_dim)
         )
 
     def call(
@@ -211,16 +260,15 @@ class MultiHeadAttention(keras.layers.Layer):
         training=None,
         use_causal_mask=False,
         attention_bias=None,
+        cache=None,
+        cache_update_index=None,
     ):
         """Attends from each query position to the values."""
-        refuse_keras_2(query=query, value=value, key=key)
-        same = key is None or key is value
         key = value if key is None else key
-        axes = self._resolve_axes(query.shape, value.shape, key.shape)
-        mask, bias = self._combine_masks(
-            axes,
-            query.shape,
-            key.shape,
+        plan = preparation.prepare(
+            self,
+            (query, value, key),
+            (cache, cache_update_index),
             query_mask=query_mask,
             value_mask=value_mask,
             key_mask=key_mask,
@@ -230,37 +278,38 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         # Padding is hidden before it is projected, so that NaN there reaches
         # neither the output nor the gradients of the kernels.
-        query = masks.hide(
-            query, axes.input_padding(mask.visible_queries(), query)
-        )
-        visible_keys = axes.input_padding(mask.visible_keys(), key)
-        value = masks.hide(value, visible_keys)
-        key = value if same else masks.hide(key, visible_keys)
-
+        query = masks.hide(query, plan.visible_queries(query))
+        positions = plan.query_positions()
+        heads = self._query_heads(query, positions)
+        if plan.keys.projects:
+            key, value = self._key_and_value_heads(
+                key, value, plan.visible_keys(key), plan.input_positions(key)
+            )
+        attended = plan.attended(positions, key, value)
         context, scores = attention.attend(
-            axes.heads_first(self.query_dense(query)),
-            axes.heads_first(self.key_dense(key)),
-            axes.heads_first(self.value_dense(value)),
-            mask,
-            bias=bias,
+            plan.axes.heads_first(heads),
+            attended.key,
+            attended.value,
+            attended.mask,
+            bias=attended.bias,
             dropout=self.dropout if training else 0.0,
             seed=self._dropout_layer and self._dropout_layer.seed_generator,
             return_attention_scores=return_attention_scores,
             flash_attention=self.flash_attention,
         )
-        context = axes.heads_last(context, query)
+        context = plan.axes.heads_last(context, query)
         if self.use_gate:
             context = ops.multiply(context, self._gate_dense(query))
         output = self.output_dense(context)
         masks.set_implicit_mask(output, masks.as_boolean(query_mask))
         if return_attention_scores:
-            return output, axes.split_scores(scores, query, key)
-        return output
+            scores = plan.axes.split_scores(scores, query, key)
+        return _results(output, scores, attended.cache)
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         """Returns the shape of the output, scores left aside."""
         key_shape = value_shape if key_shape is None else key_shape
-        self._resolve_axes(query_shape, value_shape, key_shape)
+        preparation.resolve_axes(self, query_shape, value_shape, key_shape)
         features = self._output_shape or (query_shape[-1],)
         return (*query_shape[:-1], *features)
 
@@ -277,16 +326,15 @@ class MultiHeadAttention(keras.layers.Layer):
         training=None,
         use_causal_mask=False,
         attention_bias=None,
+        cache=None,
+        cache_update_index=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
-        refuse_keras_2(query=query, value=value, key=key)
         key = value if key is None else key
-        shape = self.compute_output_shape(query.shape, value.shape, key.shape)
-        axes = self._resolve_axes(query.shape, value.shape, key.shape)
-        self._combine_masks(
-            axes,
-            query.shape,
-            key.shape,
+        plan = preparation.prepare(
+            self,
+            (query, value, key),
+            (cache, cache_update_index),
             query_mask=query_mask,
             value_mask=value_mask,
             key_mask=key_mask,
@@ -294,12 +342,19 @@ class MultiHeadAttention(keras.layers.Layer):
             use_causal_mask=use_causal_mask,
             attention_bias=attention_bias,
         )
-        output = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        features = self._output_shape or (query.shape[-1],)
+        output = keras.KerasTensor(
+            (*query.shape[:-1], *features), dtype=self.compute_dtype
+        )
         masks.set_implicit_mask(output, masks.as_boolean(query_mask))
-        if not return_attention_scores:
-            return output
-        scores_shape = axes.scores_shape(query.shape, key.shape, self.num_heads)
-        return output, keras.KerasTensor(scores_shape, self.compute_dtype)
+        scores = None
+        if return_attention_scores:
+            scores = keras.KerasTensor(
+                plan.scores_shape(query, key), self.compute_dtype
+            )
+        if cache is not None:
+            cache = keras.KerasTensor(cache.shape, self.compute_dtype)
+        return _results(output, scores, cache)
 
     def get_config(self):
         """Returns every constructor argument, ready for JSON."""
@@ -317,73 +372,41 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_gate": self.use_gate,
             "seed": self.seed,
             "num_key_value_heads": self.num_key_value_heads,
+            "position": injection.serialize(self.position),
+            "qk_norm": self.qk_norm,
         }
         return {**super().get_config(), **config}
 
-    def _project(
-        self, name, input_shape, features, contracted="x", activation=None
-    ):
-        """Returns a built dense layer from `contracted` axes to `features`."""
-        # Spelled out for the rank at hand: EinsumDense does not quantize an
-        # equation with an ellipsis.
-        lead = string.ascii_uppercase[: len(input_shape) - len(contracted)]
-        letters = string.ascii_lowercase[: len(features)]
-        dense = keras.layers.EinsumDense(
-            f"{lead}{contracted},{contracted}{letters}->{lead}{letters}",
-            output_shape=(*[None] * (len(lead) - 1), *features),
-            activation=activation,
-            bias_axes=letters if self.use_bias else None,
-            kernel_initializer=arguments.separate(self.kernel_initializer),
-            bias_initializer=arguments.separate(self.bias_initializer),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            activity_regularizer=self._activity_regularizer,
-            kernel_constraint=self.kernel_constraint,
-            bias_constraint=self.bias_constraint,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build(input_shape)
-        dense.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
-        return dense
+    @classmethod
+    def from_config(cls, config):
+        """Returns the layer, with the position layer that it was given."""
+        return super().from_config(injection.deserialize(config, "position"))
 
-    def _resolve_axes(self, query_shape, value_shape, key_shape):
-        axes = AttentionAxes.resolve(self.attention_axes, len(query_shape))
-        axes.check(query_shape, value_shape, key_shape)
-        return axes
+    def _query_heads(self, query, positions):
+        """Returns the query heads, in the layout of the inputs."""
+        heads = self.query_dense(query)
+        if self.qk_norm:
+            heads = self.query_norm(heads)
+        return head_positions.rotate(self._position, heads, positions)
 
-    def _combine_masks(
-        self,
-        axes,
-        query_shape,
-        key_shape,
-        *,
-        query_mask,
-        value_mask,
-        key_mask,
-        attention_mask,
-        use_causal_mask,
-        attention_bias,
-    ):
-        """Returns the `AttentionMask` and the bias, in kernel layout."""
-        heads, width = self.num_heads, self.key_dim
-        query_shape = axes.static_shape(query_shape, heads, width)
-        key_shape = axes.static_shape(key_shape, heads, width)
-        bias = masks.check_bias(
-            axes.flatten_mask(attention_bias),
-            query_shape[:-2],
-            query_shape[-2],
-            key_shape[-2],
-        )
-        mask = masks.combine(
-            query_shape,
-            key_shape,
-            attention_mask=axes.flatten_mask(attention_mask),
-            attention_bias=bias,
-            query_mask=axes.flatten_padding(query_mask),
-            value_mask=axes.flatten_padding(value_mask),
-            key_mask=axes.flatten_padding(key_mask),
-            use_causal_mask=use_causal_mask,
-            sliding_window=self.sliding_window,
-        )
-        return mask, bias
+    def _key_and_value_heads(self, key, value, visible, positions=None):
+        """Returns key and value heads, in the layout of the inputs."""
+        same = key is value
+        value = masks.hide(value, visible)
+        key = value if same else masks.hide(key, visible)
+        heads = self.key_dense(key)
+        if self.qk_norm:
+            heads = self.key_norm(heads)
+        heads = head_positions.rotate(self._position, heads, positions)
+        return heads, self.value_dense(value)
+
+    def _head_norm(self, name):
+        norm = keras.layers.RMSNormalization(dtype=self.dtype_policy, name=name)
+        norm.build((None, None, self.key_dim))
+        return norm
+
+
+def _results(output, scores, cache):
+    """Returns the output, and with it what there is of the others."""
+    others = [x for x in (scores, cache) if x is not None]
+    return (output, *others) if others else output

@@ -103,7 +103,7 @@ def dot_product_attention(
             sliding_window=sliding_window,
         )
     query = masks.hide(query, mask.visible_queries())
-    visible_keys = _for_heads_of(key, mask.visible_keys())
+    visible_keys = for_heads_of(key, mask.visible_keys())
     context, weights = attend(
         query,
         masks.hide(key, visible_keys),
@@ -327,8 +327,8 @@ def _to_one_dtype(query, key, value):
     return *(ops.cast(x, dtype) for x in tensors), dtype
 
 
-def _for_heads_of(key, visible):
-    """Reduces a mask per query head to the heads that `key` has."""
+def for_heads_of(key, visible):
+    """Returns a mask per query head `(..., N, S)` for the heads of `key`."""
     if visible is None or len(key.shape) < 4:
         return visible
     if visible.shape[-2] in (1, key.shape[-3]):

@@ -81,7 +81,7 @@ class AttentionMask:
                 window=self.window,
                 offset=self.offset + query_start - key_start,
             )
-            visible = _both(visible, band)
+            visible = both(visible, band)
         return visible
 
     def cut(
@@ -106,7 +106,7 @@ class AttentionMask:
         """
         if self.full is not None:
             return ops.any(self.without_positions(), axis=-1)
-        return _both(self.query, _any_of(self.key))
+        return both(self.query, _any_of(self.key))
 
     def visible_keys(self) -> Tensor:
         """Returns which keys are seen by any query, or None for all.
@@ -116,20 +116,20 @@ class AttentionMask:
         """
         if self.full is not None:
             return ops.any(self.without_positions(), axis=-2)
-        return _both(self.key, _any_of(self.query))
+        return both(self.key, _any_of(self.query))
 
     def hidden_by(self, bias) -> AttentionMask:
         """Returns this mask with the keys that `bias` hides hidden too."""
-        full = _both(self.full, visible_in(bias))
+        full = both(self.full, visible_in(bias))
         return dataclasses.replace(self, full=full)
 
     def without_positions(self) -> Tensor:
         """Returns the tensor parts alone, joined to `(..., T, S)`, or None."""
         visible = self.full
         if self.query is not None:
-            visible = _both(visible, ops.expand_dims(self.query, -1))
+            visible = both(visible, ops.expand_dims(self.query, -1))
         if self.key is not None:
-            visible = _both(visible, ops.expand_dims(self.key, -2))
+            visible = both(visible, ops.expand_dims(self.key, -2))
         return visible
 
 
@@ -184,19 +184,19 @@ def combine(
     full = check_full(
         attention_mask, "attention_mask", lead, length_q, length_s
     )
-    full = _both(full, visible_in(attention_bias))
+    full = both(full, visible_in(attention_bias))
     query = check_padding(query_mask, "query_mask", lead, length_q)
-    key = _both(
+    key = both(
         check_padding(value_mask, "value_mask", lead, length_s),
         check_padding(key_mask, "key_mask", lead, length_s),
     )
     # A mask with one row is a key mask, one with one column a query mask:
     # told apart here, they need no (T, S) tensor later.
     if full is not None and full.shape[-2] == 1 and length_q != 1:
-        key = _both(key, _fit(full[..., 0, :], rank + 1))
+        key = both(key, _fit(full[..., 0, :], rank + 1))
         full = None
     elif full is not None and full.shape[-1] == 1 and length_s != 1:
-        query = _both(query, _fit(full[..., 0], rank + 1))
+        query = both(query, _fit(full[..., 0], rank + 1))
         full = None
     return AttentionMask(
         full, query, key, bool(use_causal_mask), sliding_window, offset
@@ -335,7 +335,7 @@ def position_mask(
     if causal:
         visible = distance >= 0
     if window is not None:
-        visible = _both(visible, ops.abs(distance) < window)
+        visible = both(visible, ops.abs(distance) < window)
     if visible is None:
         visible = ops.ones_like(distance, dtype="bool")
     return visible
@@ -395,7 +395,7 @@ def combine_masks(*masks) -> Tensor:
     """
     joined = None
     for mask in masks:
-        joined = _both(joined, as_boolean(mask))
+        joined = both(joined, as_boolean(mask))
     return joined
 
 
@@ -433,8 +433,8 @@ def set_implicit_mask(tensor, mask) -> None:
         pass
 
 
-def _both(first, second) -> Tensor:
-    """Logical AND where None hides nothing."""
+def both(first, second) -> Tensor:
+    """Returns the logical AND of two masks, where None hides nothing."""
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(first, second)

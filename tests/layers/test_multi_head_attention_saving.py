@@ -34,6 +34,8 @@ NOT_DEFAULT = {
     "use_gate": True,
     "seed": 9,
     "num_key_value_heads": 2,
+    "position": "rotary",
+    "qk_norm": True,
     "name": "attention",
     "dtype": "mixed_bfloat16",
     "trainable": False,

@@ -165,6 +165,14 @@ LAYERS: dict[str, LayerCase] = _catalogue(
         _MASKS,
     ),
     LayerCase(
+        layers.AlibiBias,
+        {"num_heads": 3, "alibi_bias_max": 6},
+        {
+            "query_positions": np.array([[4, 5], [7, 9]], "int32"),
+            "key_positions": np.array([[0, 1, 2], [3, 5, 8]], "int32"),
+        },
+    ),
+    LayerCase(
         layers.EncoderBlock,
         {
             "num_heads": 2,
@@ -226,6 +234,8 @@ LAYERS: dict[str, LayerCase] = _catalogue(
             **_DENSE,
             "use_gate": True,
             "num_key_value_heads": 2,
+            "position": layers.RotaryEmbedding(50, pairing="interleaved"),
+            "qk_norm": True,
             **_DROPOUT,
         },
         {"query": _QUERY, "value": _VALUE, "key": _KEY},
@@ -256,6 +266,17 @@ LAYERS: dict[str, LayerCase] = _catalogue(
             "initializer": keras.initializers.RandomNormal(seed=3),
         },
         {"inputs": _SEQUENCE},
+    ),
+    LayerCase(
+        layers.RotaryEmbedding,
+        {
+            "max_wavelength": 50,
+            "scaling_factor": 2.0,
+            "pairing": "interleaved",
+            "sequence_axis": 2,
+            "feature_axis": 3,
+        },
+        {"inputs": normal((B, 4, 6, 8))},
     ),
     LayerCase(
         layers.ScaledDotProductAttention,

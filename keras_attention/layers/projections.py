@@ -1,0 +1,47 @@
+"""The dense layers between model width and heads."""
+
+from __future__ import annotations
+
+import string
+
+import keras
+
+from keras_attention.layers import arguments
+
+
+def project(
+    layer, name, input_shape, features, contracted="x", activation=None
+):
+    """Returns a built dense layer from the last axes to `features`.
+
+    Args:
+        layer: The attention layer, whose initializers, regularizers,
+            constraints and dtype policy serve.
+        name: Name of the dense layer.
+        input_shape: Shape of its input.
+        features: Shape that takes the place of the contracted axes.
+        contracted: A letter for each of the last axes to contract.
+        activation: Activation of the dense layer.
+    """
+    # Spelled out for the rank at hand: EinsumDense does not quantize an
+    # equation with an ellipsis.
+    lead = string.ascii_uppercase[: len(input_shape) - len(contracted)]
+    letters = string.ascii_lowercase[: len(features)]
+    dense = keras.layers.EinsumDense(
+        f"{lead}{contracted},{contracted}{letters}->{lead}{letters}",
+        output_shape=(*[None] * (len(lead) - 1), *features),
+        activation=activation,
+        bias_axes=letters if layer.use_bias else None,
+        kernel_initializer=arguments.separate(layer.kernel_initializer),
+        bias_initializer=arguments.separate(layer.bias_initializer),
+        kernel_regularizer=layer.kernel_regularizer,
+        bias_regularizer=layer.bias_regularizer,
+        activity_regularizer=layer._activity_regularizer,
+        kernel_constraint=layer.kernel_constraint,
+        bias_constraint=layer.bias_constraint,
+        dtype=layer.dtype_policy,
+        name=name,
+    )
+    dense.build(input_shape)
+    dense.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
+    return dense
