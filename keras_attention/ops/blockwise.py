@@ -23,6 +23,7 @@ from keras_attention.ops import (
 )
 from keras_attention.ops.blockwise_geometry import length_of
 from keras_attention.ops.blockwise_inputs import Settings, flatten
+from keras_attention.ops.blockwise_loops import compiles_with_xla
 from keras_attention.ops.blockwise_second import (
     DIFFERENTIABLE,
     second_order,
@@ -169,24 +170,25 @@ def _in_order(names, found):
 
 
 def _run(function, settings, names, arguments, *others):
-    """Runs one of the passes, as a graph even when called eagerly.
+    """Runs one of the passes, as a graph of its own that calls share.
 
-    In a graph, memory is free again as soon as it is not needed; an eager
-    loop would hold it longer, and would be recorded by every gradient tape.
+    Layers alike are then traced once, and exported once. When called eagerly,
+    a graph frees memory as soon as it is not needed; an eager loop would hold
+    it longer, and would be recorded by every gradient tape.
     """
-    arguments, others = (
-        [tf.stop_gradient(x) for x in xs] for xs in (arguments, others)
-    )
-    if tf.executing_eagerly():
-        specs = tuple(map(_any_length, [*arguments, *others]))
-        function = _as_graph(function, settings, names, specs)
-        return function(*arguments, *others)
-    return function(settings, dict(zip(names, arguments, strict=True)), *others)
+    tensors = [tf.stop_gradient(x) for x in (*arguments, *others)]
+    specs = tuple(map(_specify, tensors))
+    function = _as_graph(function, settings, names, specs, compiles_with_xla())
+    return function(*tensors)
 
 
 @functools.lru_cache(maxsize=256)
-def _as_graph(function, settings, names, specs):
-    """Returns one of the passes as a `tf.function`."""
+def _as_graph(function, settings, names, specs, with_xla):
+    """Returns one of the passes as a `tf.function`.
+
+    `with_xla` tells apart what is traced for XLA from what is not.
+    """
+    del with_xla
 
     def run(*tensors):
         arguments = dict(zip(names, tensors, strict=False))
@@ -195,10 +197,13 @@ def _as_graph(function, settings, names, specs):
     return tf.function(run, input_signature=specs, autograph=False)
 
 
-def _any_length(tensor) -> tf.TensorSpec:
-    """Returns a specification that leaves all lengths open.
+def _specify(tensor) -> tf.TensorSpec:
+    """Returns what is known of a tensor while its graph is built.
 
-    But for those of one: there, masks and biases are broadcast.
+    Eagerly, that is less than there is to see: all lengths are left open but
+    for those of one, where masks and biases are broadcast.
     """
-    shape = [1 if n == 1 else None for n in tensor.shape]
+    shape = tensor.shape
+    if tf.executing_eagerly():
+        shape = [1 if n == 1 else None for n in shape]
     return tf.TensorSpec(shape, tensor.dtype)
