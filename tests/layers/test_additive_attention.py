@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 from support import layer_contract
+from support.arrays import normal
 from support.layer_contract import to_numpy
 
 from keras_attention import reference
@@ -50,6 +51,35 @@ def test_equals_the_reference(inputs, policy):
     )
     layer_contract.assert_close(context, expected[0], dtype)
     layer_contract.assert_close(scores, expected[1], dtype)
+
+
+@pytest.mark.parametrize("policy", layer_contract.POLICIES)
+@pytest.mark.parametrize("use_scale", [False, True])
+def test_equals_the_reference_without_projections(use_scale, policy):
+    query, key, value = normal((B, T, D), (B, S, D), (B, S, DV))
+    layer = AdditiveAttention(use_scale=use_scale, dtype=policy)
+    dtype = layer.compute_dtype
+    layer.build([query.shape, value.shape, key.shape])
+    layer_contract.randomize(layer)
+    mask = [np.ones((B, T), bool), np.arange(S) < [[5], [4]]]
+    context, scores = layer(
+        [ops.cast(x, dtype) for x in (query, value, key)],
+        mask,
+        return_attention_scores=True,
+    )
+    scale = to_numpy(layer.scale) if use_scale else 1.0
+    expected = reference.attention_from_scores(
+        reference.additive_scores(query, key, scale), value, mask[1][:, None]
+    )
+    layer_contract.assert_close(context, expected[0], dtype)
+    layer_contract.assert_close(scores, expected[1], dtype)
+
+
+def test_widths_differ_with_projections_alone():
+    query, key = normal((B, T, D), (B, S, DK))
+    assert AdditiveAttention(U)(query, key, key).shape == (B, T, DK)
+    with pytest.raises(ValueError, match=r"key.shape=\(2, 5, 4\)"):
+        AdditiveAttention()([query, key])
 
 
 def test_weights_exist_once_built():

@@ -9,6 +9,7 @@ from support.layer_contract import to_numpy
 
 from keras_attention.layers import (
     AdditiveAttention,
+    Attention,
     MultiplicativeAttention,
     ScaledDotProductAttention,
 )
@@ -22,6 +23,16 @@ LAYERS = {
     "general": lambda **kw: MultiplicativeAttention("general", **kw),
     "additive": lambda **kw: AdditiveAttention(7, **kw),
 }
+# These score a query that is padding, as Keras's layers do.
+SCORING_PADDING = {
+    "Keras's dot": lambda **kw: Attention(True, **kw),
+    "Keras's concat": lambda **kw: Attention(True, "concat", **kw),
+    "Keras's additive": AdditiveAttention,
+}
+every_layer_but_those = pytest.mark.parametrize(
+    "make", LAYERS.values(), ids=LAYERS
+)
+LAYERS = {**LAYERS, **SCORING_PADDING}
 every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 
 QUERY_MASK = np.array([[True, True, False], [True, True, True]])
@@ -41,7 +52,7 @@ def inputs():
     return [rng.normal(size=shape).astype("float32") for shape in shapes]
 
 
-@every_layer
+@every_layer_but_those
 def test_masks_are_joined(make, inputs):
     layer = make()
     full = np.random.default_rng(5).random((B, T, S)) < 0.7
@@ -134,7 +145,7 @@ def test_explicit_masks_win_over_implicit_ones(make, inputs):
     assert to_numpy(masks.get_implicit_mask(context)).all()
 
 
-@every_layer
+@every_layer_but_those
 def test_masks_in_a_functional_model(make):
     ids = keras.Input((None,), dtype="int32")
     embed = keras.layers.Embedding(9, D, mask_zero=True)
