@@ -3,6 +3,7 @@
 from keras_attention.layers.additive_attention import AdditiveAttention
 from keras_attention.layers.alibi_bias import AlibiBias
 from keras_attention.layers.attention import Attention
+from keras_attention.layers.decoder_block import DecoderBlock
 from keras_attention.layers.encoder_block import EncoderBlock
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.grouped_query_attention import (
@@ -31,6 +32,7 @@ __all__ = [
     "AdditiveAttention",
     "AlibiBias",
     "Attention",
+    "DecoderBlock",
     "EncoderBlock",
     "FeedForward",
     "GroupedQueryAttention",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import keras
-from keras import ops
 
-from keras_attention.layers import arguments, injection
-from keras_attention.layers.feed_forward import FeedForward
-from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention.layers import injection
+from keras_attention.layers.transformer_block import (
+    TransformerBlock,
+    padding_of,
+)
 from keras_attention.ops import masks
 from keras_attention.ops.keras2 import refuse_keras_2
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(TransformerBlock):
     """Self-attention, then a feed-forward network, each with a residual.
 
     The sums are normalised (post-norm) or, with `normalize_first`, the input
@@ -82,48 +83,6 @@ class EncoderBlock(keras.layers.Layer):
           `normalize_first`
     """
 
-    def __init__(
-        self,
-        num_heads,
-        intermediate_dim,
-        dropout=0.0,
-        activation="relu",
-        layer_norm_epsilon=1e-5,
-        normalize_first=False,
-        attention=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-        # Inputs are cast in `call`. A bias has to stay as it is: in float16,
-        # -1e9 would become minus infinity.
-        self.autocast = False
-        self.input_spec = keras.layers.InputSpec(ndim=3)
-        self._makes_attention = attention is None
-        if attention is None:
-            num_heads = arguments.positive_integer("num_heads", num_heads)
-        else:
-            injection.check("attention", attention)
-        self.num_heads = num_heads
-        self.intermediate_dim = arguments.positive_integer(
-            "intermediate_dim", intermediate_dim
-        )
-        self.dropout = arguments.rate("dropout", dropout)
-        self.activation = arguments.activation("activation", activation)
-        self.layer_norm_epsilon = arguments.positive_number(
-            "layer_norm_epsilon", layer_norm_epsilon
-        )
-        self.normalize_first = normalize_first
-        self.attention = attention
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = seed
-
     def build(self, input_shape):
         """Makes the sub-layers and their weights.
 
@@ -135,28 +94,12 @@ class EncoderBlock(keras.layers.Layer):
             ndim=3, axes={-1: input_shape[-1]}
         )
         injection.build(self.attention, input_shape, input_shape)
-        self._attention_dropout = keras.layers.Dropout(
-            self.dropout,
-            seed=self._seed(1),
-            dtype=self.dtype_policy,
-            name="attention_dropout",
+        self._attention_dropout = self._make_dropout("attention_dropout", 1)
+        self.attention_norm = self._make_norm("attention_norm", input_shape)
+        self.feed_forward = self._make_feed_forward(input_shape, 2)
+        self.feed_forward_norm = self._make_norm(
+            "feed_forward_norm", input_shape
         )
-        self.attention_norm = self._norm("attention_norm")
-        self.attention_norm.build(input_shape)
-        self.feed_forward = FeedForward(
-            self.intermediate_dim,
-            activation=self.activation,
-            dropout=self.dropout,
-            use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer,
-            seed=self._seed(2),
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
-        self.feed_forward.build(input_shape)
-        self.feed_forward_norm = self._norm("feed_forward_norm")
-        self.feed_forward_norm.build(input_shape)
 
     def call(
         self,
@@ -170,8 +113,8 @@ class EncoderBlock(keras.layers.Layer):
     ):
         """Attends from each position to all, then transforms each alone."""
         refuse_keras_2(inputs=inputs)
-        padding = _padding(inputs, padding_mask)
-        x = masks.hide(ops.cast(inputs, self.compute_dtype), padding)
+        padding = padding_of(inputs, padding_mask)
+        x = self._hidden(inputs, padding)
         attended, scores = self._attend(
             self._before(self.attention_norm, x),
             return_attention_scores,
@@ -183,12 +126,7 @@ class EncoderBlock(keras.layers.Layer):
             training=training,
         )
         x = x + self._attention_dropout(attended, training=training)
-        x = self._after(self.attention_norm, x)
-
-        transformed = self.feed_forward(
-            self._before(self.feed_forward_norm, x), training=training
-        )
-        x = self._after(self.feed_forward_norm, x + transformed)
+        x = self._transform(self._after(self.attention_norm, x), training)
         masks.set_implicit_mask(x, padding)
         return (x, scores) if return_attention_scores else x
 
@@ -208,7 +146,7 @@ class EncoderBlock(keras.layers.Layer):
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
         refuse_keras_2(inputs=inputs)
-        padding = _padding(inputs, padding_mask)
+        padding = padding_of(inputs, padding_mask)
         attended = injection.output_spec(
             self._attention_for(inputs.shape),
             inputs,
@@ -224,40 +162,6 @@ class EncoderBlock(keras.layers.Layer):
         masks.set_implicit_mask(output, padding)
         return (output, attended[1]) if return_attention_scores else output
 
-    def get_config(self):
-        """Returns every constructor argument, ready for JSON."""
-        attention = None
-        if not self._makes_attention:
-            attention = keras.saving.serialize_keras_object(self.attention)
-            # Built by the block again: its weights are named after that.
-            attention.pop("build_config", None)
-        config = {
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "dropout": self.dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "normalize_first": self.normalize_first,
-            "attention": attention,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": keras.initializers.serialize(
-                self.bias_initializer
-            ),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config):
-        """Returns the block, with the attention layer that was injected."""
-        attention = config.get("attention")
-        if isinstance(attention, dict):
-            attention = keras.saving.deserialize_keras_object(attention)
-        return super().from_config({**config, "attention": attention})
-
     def _attend(self, x, return_attention_scores, **options):
         """Returns the attended sequence, and the scores or None."""
         outputs = injection.call(
@@ -269,61 +173,8 @@ class EncoderBlock(keras.layers.Layer):
         )
         return outputs if return_attention_scores else (outputs, None)
 
-    def _before(self, norm, x):
-        return norm(x) if self.normalize_first else x
-
-    def _after(self, norm, x):
-        return x if self.normalize_first else norm(x)
-
     def _attention_for(self, input_shape):
         """Returns the attention layer there is, or the default one."""
         if self.attention is not None:
             return self.attention
-        width = input_shape[-1]
-        if width is None:
-            raise ValueError(
-                "The width of the inputs must be known, since the weights "
-                "have its size. Received: "
-                f"inputs.shape={tuple(input_shape)}"
-            )
-        if width % self.num_heads:
-            raise ValueError(
-                f"The width of the inputs ({width}) must be a multiple of "
-                f"`num_heads` ({self.num_heads}), which share it evenly. "
-                "Choose another number, or pass `attention="
-                "MultiHeadAttention(num_heads, key_dim)` with heads of any "
-                f"width. Received: num_heads={self.num_heads}, "
-                f"inputs.shape={tuple(input_shape)}"
-            )
-        return MultiHeadAttention(
-            self.num_heads,
-            key_dim=width // self.num_heads,
-            dropout=self.dropout,
-            use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer,
-            bias_initializer=self.bias_initializer,
-            seed=self._seed(0),
-            dtype=self.dtype_policy,
-            name="attention",
-        )
-
-    def _norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _seed(self, index):
-        """Returns a seed for one sub-layer, lest all drop the same entries."""
-        return None if self.seed is None else self.seed + index
-
-
-def _padding(inputs, padding_mask):
-    """Returns the padding mask `(B, T)`, explicit or implicit, or None."""
-    if padding_mask is None:
-        padding_mask = masks.get_implicit_mask(inputs)
-    batch_size, length, _ = inputs.shape
-    return masks.check_padding(
-        padding_mask, "padding_mask", (batch_size,), length
-    )
+        return self._make_attention(input_shape, "attention", 0)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras import ops
+from keras import KerasTensor, ops
 
 from keras_attention.ops import indexing, masks
 from keras_attention.ops.attention import sizes_differ
@@ -72,6 +72,38 @@ def check_shape(cache, batch_size, heads, width) -> None:
             f"{wanted} here (None is any). `layer.make_cache(batch_size, "
             f"max_length)` makes one. Received: cache.shape={shape}"
         )
+
+
+def split_padding(inputs, padding_mask, cache, index):
+    """Returns the padding of a call, and of the positions of its cache.
+
+    Args:
+        inputs: Tensor `(B, T, D)`.
+        padding_mask: Boolean `(B, T)` about the inputs, or, where the cache
+            is of another length, about its positions. Defaults to the mask
+            that Keras carries with the inputs.
+        cache: Tensor `(B, 2, S, K, H)`, or None.
+        index: As in `choose`.
+
+    Returns:
+        A tuple of a mask `(B, T)` and one by position, each None where it
+        hides nothing.
+    """
+    name = "padding_mask"
+    batch_size, length = inputs.shape[:2]
+    if padding_mask is None:
+        padding_mask = masks.get_implicit_mask(inputs)
+    if padding_mask is None:
+        return None, None
+    if cache is None or _is_of_inputs(padding_mask, inputs, cache):
+        own = masks.check_padding(padding_mask, name, (batch_size,), length)
+        return own, None
+    mask = masks.check_padding(padding_mask, name, (batch_size,), None)
+    if isinstance(inputs, KerasTensor):
+        return KerasTensor((batch_size, length), "bool"), mask
+    index = indexing.check_index(index, batch_size)
+    positions = indexing.count_from(index, ops.shape(inputs)[1])
+    return indexing.take(mask, positions), mask
 
 
 class Inputs:
@@ -180,7 +212,7 @@ class Slots(Stored):
 
     def query_positions(self):
         """Counts from the index on."""
-        return self._first + ops.arange(self._steps, dtype="int32")
+        return indexing.count_from(self._index, self._steps)
 
     def input_positions(self, length):
         """Returns the positions of the queries: they are the same."""
@@ -205,13 +237,10 @@ class Slots(Stored):
         """
         if mask is None:
             return None, None
-        length, steps = mask.shape[-1], inputs.shape[1]
-        is_own = mask is masks.get_implicit_mask(inputs)
-        if None not in (length, steps):
-            is_own = length == steps != self._cache.shape[2]
-        if not is_own:
+        if not _is_of_inputs(mask, inputs, self._cache):
             return mask, None
-        return None, masks.check_padding(mask, name, inputs.shape[:1], steps)
+        batch_size, length = inputs.shape[:2]
+        return None, masks.check_padding(mask, name, (batch_size,), length)
 
     def own_part(self, key_mask):
         """Returns the call's own part `(B, T)` of a mask by position."""
@@ -353,6 +382,14 @@ class Ring(Slots):
 
     def _refuse_overrun(self):
         """A ring has no end."""
+
+
+def _is_of_inputs(mask, inputs, cache) -> bool:
+    """Whether a padding mask is about the inputs, not about the cache."""
+    length, steps = mask.shape[-1], inputs.shape[1]
+    if None in (length, steps):
+        return mask is masks.get_implicit_mask(inputs)
+    return length == steps != cache.shape[2]
 
 
 def _per_head(mask):

@@ -41,6 +41,12 @@ def take_slots(tensor, slots):
     return ops.take(flat, starts + ops.expand_dims(slots, 1), axis=0)
 
 
+def count_from(index, steps):
+    """Returns the positions `(T,)` or `(B, T)` from an index on."""
+    first = ops.expand_dims(index, 1) if rank(index) == 1 else index
+    return first + ops.arange(steps, dtype="int32")
+
+
 def rank(index) -> int:
     """Returns 1 for one position a row, else 0."""
     return len(getattr(index, "shape", ()))

@@ -12,9 +12,9 @@ four steps:
 
 `attention.attend_one` is these four steps for one sequence: start there.
 `attention` repeats it over batches and heads, `scores` takes other scores
-than the scaled dot product, `layers` puts projections and residual
-connections around it. Nothing here is made to be fast: every kernel and
-layer of the package is tested against it.
+than the scaled dot product, `positions` tells where queries and keys stand,
+`layers` puts projections and residual connections around it. Nothing here is
+made to be fast: every kernel and layer of the package is tested against it.
 
 Letters in shapes: B batch, T query length, S key length, D model width,
 N heads, K key/value heads, H head width, Hv head width of the values.
@@ -29,7 +29,9 @@ from keras_attention.reference.attention import (
 )
 from keras_attention.reference.gradients import numeric_gradient
 from keras_attention.reference.layers import (
+    DecoderWeights,
     EncoderWeights,
+    decoder_block,
     encoder_block,
     feed_forward,
     gelu,
@@ -37,6 +39,12 @@ from keras_attention.reference.layers import (
     multi_head_attention,
     relu,
     sigmoid,
+)
+from keras_attention.reference.positions import (
+    alibi_bias,
+    alibi_slopes,
+    rms_norm,
+    rotate,
     sinusoidal_positions,
 )
 from keras_attention.reference.scores import (
@@ -46,10 +54,14 @@ from keras_attention.reference.scores import (
 )
 
 __all__ = [
+    "DecoderWeights",
     "EncoderWeights",
     "additive_scores",
+    "alibi_bias",
+    "alibi_slopes",
     "attend_one",
     "attention_from_scores",
+    "decoder_block",
     "dot_product_attention",
     "encoder_block",
     "feed_forward",
@@ -59,6 +71,8 @@ __all__ = [
     "multiplicative_scores",
     "numeric_gradient",
     "relu",
+    "rms_norm",
+    "rotate",
     "sigmoid",
     "sinusoidal_positions",
     "softmax",

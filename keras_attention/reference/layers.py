@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_attention.reference.arrays import boolean, float64, zero_unless
 from keras_attention.reference.attention import dot_product_attention
+from keras_attention.reference.positions import alibi_bias, rms_norm, rotate
 
 
 def multi_head_attention(
@@ -17,6 +18,8 @@ def multi_head_attention(
     weights,
     use_bias=True,
     use_gate=False,
+    position=None,
+    qk_norm=False,
     query_mask=None,
     value_mask=None,
     key_mask=None,
@@ -37,6 +40,10 @@ def multi_head_attention(
         use_bias: Whether `weights` has biases.
         use_gate: Whether `weights` has a gate: the sigmoid of a projection of
             the query, which multiplies the context (Qiu et al., 2025).
+        position: "rotary" rotates query and key heads, "alibi" adds a bias
+            to the scores, both by positions that count from 0.
+        qk_norm: Whether `weights` end on two scales `(H,)`, of query and
+            key heads divided by their root mean square.
         query_mask: Boolean `(B, T)`.
         value_mask: Boolean `(B, S)`.
         key_mask: Boolean `(B, S)`.
@@ -58,10 +65,29 @@ def multi_head_attention(
     [[[121.]]]
     """
     key = value if key is None else key
+    *weights, query_scale, key_scale = [
+        *weights,
+        *([] if qk_norm else [None, None]),
+    ]
     arrays = _by_name(weights, use_bias, use_gate)
+    query_heads = _to_heads(query, *arrays["query"])
+    key_heads = _to_heads(key, *arrays["key"])
+    if qk_norm:
+        query_heads = rms_norm(query_heads, query_scale)
+        key_heads = rms_norm(key_heads, key_scale)
+    steps = np.arange(query_heads.shape[-2]), np.arange(key_heads.shape[-2])
+    if position == "rotary":
+        query_heads = rotate(query_heads, steps[0])
+        key_heads = rotate(key_heads, steps[1])
+    if position == "alibi":
+        fading = alibi_bias(query_heads.shape[-3], *steps)[None]
+        bias = attention_options.get("attention_bias")
+        attention_options["attention_bias"] = (
+            fading if bias is None else fading + bias
+        )
     context, scores = dot_product_attention(
-        _to_heads(query, *arrays["query"]),
-        _to_heads(key, *arrays["key"]),
+        query_heads,
+        key_heads,
         _to_heads(value, *arrays["value"]),
         query_mask=query_mask,
         key_mask=_both(key_mask, value_mask),
@@ -227,35 +253,97 @@ def encoder_block(
     return feed_forward_norm(x + transform(x)), scores
 
 
-def sinusoidal_positions(
-    length, depth, max_wavelength=10000, start_index=0
-) -> np.ndarray:
-    """Sine at even columns, cosine at odd ones (Vaswani et al., 2017).
+@dataclass(frozen=True)
+class DecoderWeights:
+    """Weights of a decoder block, each as `get_weights()` of its layer."""
 
-    Columns 2i and 2i + 1 turn by `max_wavelength ** (-2i / depth)` a position.
-    An odd depth ends on a sine.
+    attention: list  # see multi_head_attention
+    attention_norm: list  # gamma, beta
+    cross_attention: list  # see multi_head_attention; empty for none
+    cross_attention_norm: list  # gamma, beta
+    feed_forward: list  # kernel, bias, kernel, bias
+    feed_forward_norm: list  # gamma, beta
+
+
+def decoder_block(
+    inputs,
+    encoded,
+    weights: DecoderWeights,
+    padding_mask=None,
+    encoded_padding_mask=None,
+    attention_mask=None,
+    encoded_attention_mask=None,
+    activation=relu,
+    layer_norm_epsilon=1e-5,
+    normalize_first=False,
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Causal self-attention, cross-attention, feed-forward, each added.
 
     Args:
-        length: How many positions.
-        depth: How many columns.
-        max_wavelength: Longest wavelength, in units of 2 pi positions.
-        start_index: The first position.
+        inputs: `(B, T, D)`.
+        encoded: `(B, S, De)`, not read without cross-attention.
+        weights: A `DecoderWeights`.
+        padding_mask: Boolean `(B, T)`.
+        encoded_padding_mask: Boolean `(B, S)`.
+        attention_mask: Boolean `(T, T)` or `(B, T, T)`.
+        encoded_attention_mask: Boolean `(T, S)` or `(B, T, S)`.
+        activation: Function of an array.
+        layer_norm_epsilon: Added to the variance.
+        normalize_first: Whether to normalise before each part.
 
     Returns:
-        `(length, depth)`, row 0 for position `start_index`.
+        outputs `(B, T, D)` and a list of attention scores, `(B, N, T, T)` and
+        `(B, N, T, S)`.
 
-    Example: with depth 4 the second pair turns 10000 ** (1/2) = 100 times
-    more slowly than the first.
-    >>> print(sinusoidal_positions(2, 4).round(4))
-    [[0.     1.     0.     1.    ]
-     [0.8415 0.5403 0.01   1.    ]]
+    Example: when every kernel and bias is 0, the inputs pass unchanged.
+    >>> kernel, bias = np.zeros((4, 2, 2)), np.zeros((2, 2))
+    >>> attention = [kernel, bias] * 3 + [np.zeros((2, 2, 4)), np.zeros(4)]
+    >>> norm = [np.ones(4), np.zeros(4)]
+    >>> network = [np.zeros((4, 8)), np.zeros(8), np.zeros((8, 4)), np.zeros(4)]
+    >>> block = DecoderWeights(
+    ...     attention, norm, attention, norm, network, norm)
+    >>> x = [[[1, 2, 3, 4]]]
+    >>> print(decoder_block(x, x, block, normalize_first=True)[0])
+    [[[1. 2. 3. 4.]]]
     """
-    position = np.arange(start_index, start_index + length)[:, None]
-    speed = float(max_wavelength) ** (-np.arange(0, depth, 2) / depth)
-    table = np.empty((length, depth))
-    table[:, 0::2] = np.sin(position * speed)
-    table[:, 1::2] = np.cos(position * speed)[:, : depth // 2]
-    return table
+    all_scores = []
+
+    def attend(x, value, part, **options):
+        output, scores = multi_head_attention(
+            x, value, weights=part, query_mask=padding_mask, **options
+        )
+        all_scores.append(scores)
+        return output
+
+    def self_attention(x):
+        options = {"value_mask": padding_mask, "attention_mask": attention_mask}
+        return attend(x, x, weights.attention, use_causal_mask=True, **options)
+
+    def cross_attention(x):
+        return attend(
+            x,
+            encoded,
+            weights.cross_attention,
+            value_mask=encoded_padding_mask,
+            attention_mask=encoded_attention_mask,
+        )
+
+    def transform(x):
+        return feed_forward(x, weights.feed_forward, activation)
+
+    x = float64(inputs)
+    for part, norm in (
+        (self_attention, weights.attention_norm),
+        (cross_attention, weights.cross_attention_norm),
+        (transform, weights.feed_forward_norm),
+    ):
+        if not norm:
+            continue
+        if normalize_first:
+            x = x + part(layer_norm(x, *norm, layer_norm_epsilon))
+        else:
+            x = layer_norm(x + part(x), *norm, layer_norm_epsilon)
+    return x, all_scores
 
 
 def _both(mask, other):

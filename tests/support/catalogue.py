@@ -134,6 +134,18 @@ _DENSE = {
 }
 _DROPOUT = {"dropout": 0.3, "seed": 13}
 
+_BLOCK = {
+    "num_heads": 2,
+    "intermediate_dim": 11,
+    "activation": "gelu",
+    "layer_norm_epsilon": 0.01,
+    "normalize_first": True,
+    "use_bias": False,
+    "kernel_initializer": keras.initializers.HeNormal(seed=7),
+    "bias_initializer": keras.initializers.RandomUniform(seed=5),
+    **_DROPOUT,
+}
+
 _SEQUENCE = normal((B, T, D))
 _QUERY, _KEY, _VALUE = normal((B, T, D), (B, S, D), (B, S, DV))
 _QUERY_KEY_VALUE = {"query": _QUERY, "key": _KEY, "value": _VALUE}
@@ -173,18 +185,24 @@ LAYERS: dict[str, LayerCase] = _catalogue(
         },
     ),
     LayerCase(
+        layers.DecoderBlock,
+        {
+            **_BLOCK,
+            "attention": layers.MultiHeadAttention(4, 3, **_DROPOUT),
+            "cross_attention": layers.MultiHeadAttention(1, 5, **_DROPOUT),
+        },
+        {"decoder_sequence": _SEQUENCE, "encoder_sequence": _VALUE},
+        {
+            "decoder_padding_mask": _MASKS["query_mask"],
+            "encoder_padding_mask": _MASKS["value_mask"],
+            "encoder_attention_mask": _MASKS["attention_mask"],
+        },
+    ),
+    LayerCase(
         layers.EncoderBlock,
         {
-            "num_heads": 2,
-            "intermediate_dim": 11,
-            "activation": "gelu",
-            "layer_norm_epsilon": 0.01,
-            "normalize_first": True,
+            **_BLOCK,
             "attention": layers.MultiHeadAttention(4, 3, **_DROPOUT),
-            "use_bias": False,
-            "kernel_initializer": keras.initializers.HeNormal(seed=7),
-            "bias_initializer": keras.initializers.RandomUniform(seed=5),
-            **_DROPOUT,
         },
         {"inputs": _SEQUENCE},
         {
