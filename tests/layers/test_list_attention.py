@@ -31,6 +31,12 @@ KINDS = {
     "additive": ("AdditiveAttention", {"dropout": 0.3}),
     "additive, unscaled": ("AdditiveAttention", {"use_scale": False}),
 }
+# Earlier releases of Keras fail there; the tests of each layer hold the same
+# against its definition.
+KERAS = tuple(int(x) for x in keras.__version__.split(".")[:2])
+where_keras_can = pytest.mark.skipif(
+    KERAS < (3, 15), reason=f"Keras {keras.__version__} has no right answer"
+)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -50,8 +56,15 @@ def pair(kind, shapes=((B, T, D), (B, S, D))):
     return both
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "causal, masked",
+    [
+        (False, False),
+        (True, False),
+        (True, True),
+        pytest.param(False, True, marks=where_keras_can),
+    ],
+)
 @pytest.mark.parametrize("inputs", INPUTS.values(), ids=INPUTS)
 @every_kind
 def test_equals_keras(kind, inputs, causal, masked):
@@ -154,6 +167,7 @@ def test_masks_of_an_embedding_are_used_and_passed_on(kind):
     np.testing.assert_allclose(back(IDS), alone, atol=1e-5)
 
 
+@where_keras_can
 @every_kind
 def test_a_model_of_keras_can_be_rebuilt_with_these(kind):
     """Its configuration holds calls on lists, with masks among them."""
@@ -173,6 +187,7 @@ def test_a_model_of_keras_can_be_rebuilt_with_these(kind):
     np.testing.assert_allclose(swapped(IDS), theirs(IDS), atol=1e-5)
 
 
+@where_keras_can
 @pytest.mark.parametrize("score_mode", ["dot", "concat"])
 def test_more_axes_equal_keras(score_mode):
     query, value = normal((2, 3, 4, 8), (2, 3, 5, 8))
