@@ -5,13 +5,15 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: clean demo format help lint test test-oldest
+.PHONY: clean demo format help lint test test-keras-hub test-oldest test-torch
 
 # The Python that .venv is made from: `make test PYTHON=python3.12`.
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 
 VENV := .venv
 OLDEST_VENV := .venv-oldest
+TORCH_VENV := .venv-torch
+HUB_VENV := .venv-keras-hub
 OLDEST := 'keras==3.10.*' 'tensorflow==2.18.*'
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,6 +29,12 @@ test: $(VENV)/.extras-demo,serving,test  ## Run tests and doctests; PYTEST_ARGS=
 test-oldest: $(OLDEST_VENV)/.extras-demo,serving,test  ## Run them on the oldest supported Keras and TensorFlow
 	$(OLDEST_VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
+test-torch: $(TORCH_VENV)/.installed  ## Hold the weight converters against PyTorch
+	$(TORCH_VENV)/bin/python -m pytest tests/optional/test_torch_parity.py $(PYTEST_ARGS)
+
+test-keras-hub: $(HUB_VENV)/.installed  ## Upgrade models of KerasHub
+	$(HUB_VENV)/bin/python -m pytest tests/optional/test_keras_hub.py $(PYTEST_ARGS)
+
 lint: $(VENV)/.extras-lint  ## Check style and types
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
@@ -37,12 +45,12 @@ format: $(VENV)/.extras-lint  ## Rewrite the code in the project's style
 	$(VENV)/bin/ruff format
 
 clean:  ## Remove environments, caches and build products
-	rm -rf $(VENV) $(OLDEST_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(OLDEST_VENV) $(TORCH_VENV) $(HUB_VENV) build dist *.egg-info
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## Show this list
-	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "  %-13s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "  %-14s%s\n", $$1, $$2}' Makefile
 
 $(VENV)/.extras-%: setup.cfg constraints.txt $(VENV)/.created
 	@echo "Installing keras-attention[$*] into $(VENV) ..."
@@ -55,7 +63,15 @@ $(OLDEST_VENV)/.extras-%: setup.cfg $(OLDEST_VENV)/.created
 	@$(OLDEST_VENV)/$(INSTALL) $(OLDEST) -e '.[$*]'
 	@touch $@
 
-$(VENV)/.created $(OLDEST_VENV)/.created:
+# Peers are pinned here: nothing else needs them.
+$(TORCH_VENV)/.installed: PEER := torch==2.13.0
+$(HUB_VENV)/.installed: PEER := keras-hub==0.32.0
+$(TORCH_VENV)/.installed $(HUB_VENV)/.installed: %/.installed: setup.cfg constraints.txt %/.created
+	@echo "Installing $(PEER) into $* ..."
+	@$*/$(INSTALL) -c constraints.txt -e '.[test]' $(PEER)
+	@touch $@
+
+$(addsuffix /.created,$(VENV) $(OLDEST_VENV) $(TORCH_VENV) $(HUB_VENV)):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "keras-attention needs Python 3.10 or newer, and '$(PYTHON)' is" \
 	    "not. Try: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \

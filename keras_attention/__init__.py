@@ -9,7 +9,15 @@ import importlib
 from keras_attention import layers, models, ops
 
 __version__ = "0.1.0"
-__all__ = ["export", "layers", "models", "ops", "reference", "visualize"]
+__all__ = [
+    "export",
+    "layers",
+    "models",
+    "ops",
+    "reference",
+    "upgrade",
+    "visualize",
+]
 
 _LAZY = ("export", "reference", "visualize")
 
@@ -18,4 +26,6 @@ def __getattr__(name):
     """Imports the parts that loading a model does not need on first use."""
     if name in _LAZY:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "upgrade":
+        return importlib.import_module(f"{__name__}.upgrading").upgrade
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -122,6 +122,40 @@ def check(
     raise typer.Exit(0 if report.ok else 1)
 
 
+@app.command()
+def upgrade(
+    old: Annotated[
+        pathlib.Path, typer.Argument(help="A saved model, .keras or .h5.")
+    ],
+    new: Annotated[
+        pathlib.Path, typer.Argument(help="The .keras file to write.")
+    ],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace that file.")
+    ] = False,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="Module of its classes; repeatable."),
+    ] = None,
+    length: Annotated[
+        int, typer.Option(help="Length of the sequences to compare on.")
+    ] = 7,
+):
+    """Put the layers of this package into a model saved without them."""
+    from keras_attention.upgrading.files import upgrade_file
+
+    try:
+        with _steps_on_stderr():
+            result = upgrade_file(
+                old, new, overwrite, imports=imports or (), length=length
+            )
+    except (OSError, TypeError, ValueError) as error:
+        _fail(error)
+    result.report.print()
+    print(f"Largest difference on random inputs: {result.difference:.1e}")
+    print(result.path)
+
+
 def _print_demo(result):
     table = Table(title="Handwritten digits, trained, saved and served")
     for title in ("what", "result"):

@@ -1,5 +1,7 @@
 """Serializable attention layers and what goes with them in a model."""
 
+from keras_attention.layers import activations as activations
+from keras_attention.layers import weights as weights
 from keras_attention.layers.additive_attention import AdditiveAttention
 from keras_attention.layers.alibi_bias import AlibiBias
 from keras_attention.layers.attention import Attention

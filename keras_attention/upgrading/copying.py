@@ -1,0 +1,199 @@
+"""Copies a model, with our layers in the place of others."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+
+import keras
+
+from keras_attention.upgrading.replacements import (
+    CannotReplaceError,
+    call_in_graph,
+    is_hub,
+    replacements,
+)
+from keras_attention.upgrading.report import Note
+from keras_attention.upgrading.substitution import substituted
+
+# Keras exports no name for the class of functional models.
+_FUNCTIONAL = type(keras.Model(*[keras.Input((1,), name="probe")] * 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A layer or model and its copy.
+
+    Attributes:
+        old: The original.
+        new: Its copy.
+        path: Names of models and layers, outermost first.
+        follows: Whether the members were copied one by one, and so have
+            pairs of their own.
+    """
+
+    old: keras.layers.Layer
+    new: keras.layers.Layer
+    path: str
+    follows: bool
+
+
+class Copier:
+    """Copies layers and models, each once, so that shared ones stay shared.
+
+    Attributes:
+        pairs: List of `Pair`, members before the models that hold them.
+        notes: List of `Note`: what could not be replaced, and why.
+    """
+
+    def __init__(self):
+        self.pairs = []
+        self.notes = []
+        self._copies = {}
+        self._replacements = replacements()
+        self._by_class = {r.source: r for r in self._replacements}
+
+    def copy(self, layer, path=""):
+        """Returns the copy of a layer, a model or an operation.
+
+        Args:
+            layer: What to copy, which stays as it is.
+            path: Path of the model that holds it.
+
+        Raises:
+            ValueError: Keras cannot make it again from its configuration.
+        """
+        # The original is kept as well: its id stays its own.
+        if id(layer) not in self._copies:
+            path = f"{path}/{layer.name}" if path else layer.name
+            new = self._copy(layer, path)
+            self._copies[id(layer)] = layer, new
+            if isinstance(layer, keras.layers.Layer):
+                self.pairs.append(Pair(layer, new, path, _is_graph(layer)))
+        return self._copies[id(layer)][1]
+
+    def _copy(self, layer, path):
+        if not isinstance(layer, keras.layers.Layer):
+            return type(layer).from_config(layer.get_config())
+        if type(layer) in self._by_class:
+            return self._replace(layer, path)
+        if not _is_graph(layer):
+            return self._make_again(layer, path)
+        if isinstance(layer, keras.Sequential):
+            return self._copy_sequential(layer, path)
+        if is_hub(layer):
+            self.notes.append(
+                Note(
+                    path,
+                    f"keras_hub.{type(layer).__name__}",
+                    "is a plain `keras.Model` now, which loads without "
+                    "KerasHub and has none of the methods of its class",
+                )
+            )
+        return self._copy_functional(layer, path)
+
+    def _replace(self, layer, path):
+        try:
+            new = self._by_class[type(layer)].make(layer.get_config())
+            _check_heads(new, layer)
+        except CannotReplaceError as error:
+            self.notes.append(
+                Note(path, type(layer).__name__, f"was left alone: {error}")
+            )
+            new = type(layer).from_config(layer.get_config())
+        _build(new, layer)
+        return new
+
+    def _copy_sequential(self, model, path):
+        members = [self.copy(layer, path) for layer in model.layers]
+        if model.inputs:
+            members.insert(0, _input_like(model, model.inputs[0]))
+        new = keras.Sequential(members, name=model.name)
+        if not model.inputs:
+            _build(new, model)
+        return new
+
+    def _copy_functional(self, model, path):
+        def call(layer, *args, **kwargs):
+            source = originals.get(id(layer))
+            return call_in_graph(layer, source, *args, **kwargs)
+
+        def clone(layer):
+            copy = self.copy(layer, path)
+            originals[id(copy)] = layer
+            return copy
+
+        originals = {}
+        # Wrapped, since `clone_model` compiles what is compiled.
+        return keras.models.clone_model(
+            keras.Model(model.input, model.output, name=model.name),
+            input_tensors=keras.tree.map_structure(
+                lambda tensor: _input_like(model, tensor), model.input
+            ),
+            clone_function=clone,
+            call_function=call,
+        )
+
+    def _make_again(self, layer, path):
+        """Returns a new layer by its own configuration, ours inside it."""
+        stand_ins = [r for r in self._replacements if r.same_calls]
+        try:
+            with substituted(stand_ins):
+                new = type(layer).from_config(layer.get_config())
+                _build(new, layer)
+        except Exception as error:
+            raise ValueError(
+                f"The layer {path!r} of class {type(layer).__name__} cannot "
+                "be made again from its configuration, as saving and loading "
+                "would do. Give the class a complete `get_config` (and "
+                "`get_build_config`), or change the import in it and load "
+                f"the weights. The model given is as it was. Reason: {error}"
+            ) from error
+        if hasattr(layer, "save_assets"):
+            with tempfile.TemporaryDirectory() as folder:
+                layer.save_assets(folder)
+                new.load_assets(folder)
+        return new
+
+
+def _is_graph(layer):
+    """Whether a model is no more than its layers and their connections."""
+    plain = type(layer) in (keras.Sequential, _FUNCTIONAL)
+    return plain or (isinstance(layer, _FUNCTIONAL) and is_hub(layer))
+
+
+def _input_like(model, tensor):
+    """Returns a new input of the shape, dtype and name of an old one."""
+    layers = {layer.name: layer for layer in model.layers}
+    optional = getattr(layers.get(tensor.name), "optional", False)
+    return keras.Input(
+        batch_shape=tensor.shape,
+        dtype=tensor.dtype,
+        name=tensor.name,
+        sparse=tensor.sparse,
+        optional=optional,
+    )
+
+
+def _build(new, layer):
+    """Builds a layer as the other was built, if it was."""
+    # Without a `build` of its own, a layer is built when the copy calls it.
+    lazy = type(new).build is keras.layers.Layer.build
+    if not layer.built or (lazy and not isinstance(new, keras.Model)):
+        return
+    config = layer.get_build_config()
+    if config and not new.built:
+        new.build_from_config(config)
+
+
+def _check_heads(new, layer):
+    """Refuses a block whose heads do not divide its width."""
+    config = layer.get_build_config() or {}
+    shape = config.get("input_shape") or next(
+        iter(config.get("shapes_dict", {}).values()), None
+    )
+    heads = getattr(new, "num_heads", None)
+    if is_hub(layer) and heads and shape and shape[-1] % heads:
+        raise CannotReplaceError(
+            f"its width {shape[-1]} is no multiple of its {heads} heads"
+        )

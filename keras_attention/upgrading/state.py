@@ -1,0 +1,226 @@
+"""Carries weights, flags and the optimizer from a model to its copy."""
+
+from __future__ import annotations
+
+import keras
+
+from keras_attention.upgrading.replacements import hub_members, is_hub
+from keras_attention.upgrading.report import Change, Note
+
+
+class Transfer:
+    """Follows pairs of layers into their members and carries their state.
+
+    Attributes:
+        variables: Dictionary from the id of a variable of the original to
+            `(variable, its copy)`.
+        changes: List of `Change`.
+        notes: List of `Note`.
+    """
+
+    def __init__(self):
+        self.variables = {}
+        self.changes = []
+        self.notes = []
+        self._seen = set()
+
+    def carry(self, pairs):
+        """Carries the state of `Copier.pairs`."""
+        # Outer ones first: a flag set on a model falls on all its members.
+        for pair in reversed(pairs):
+            self._carry(pair.old, pair.new, pair.path, pair.follows)
+        for old, new in self.variables.values():
+            new.assign(old)
+            if new.trainable != old.trainable:
+                new.trainable = old.trainable
+
+    def _carry(self, old, new, path, follows=False, inside=False):
+        if (id(old), id(new)) in self._seen:
+            return
+        self._seen.add((id(old), id(new)))
+        new.trainable = old.trainable
+        # Names that Keras counts up are other ones the second time.
+        new.name = old.name
+        replaced = _label(old) != _label(new)
+        if replaced and not inside and not isinstance(old, keras.Model):
+            self.changes.append(
+                Change(path, _label(old), _label(new), old.count_params())
+            )
+        elif not replaced:
+            self._note_kept(old, path)
+        if follows:
+            return
+        members = _matched(old, new, path)
+        for member, its_copy in members:
+            _adapt(member, its_copy)
+            self._carry(
+                member,
+                its_copy,
+                f"{path}/{member.name}",
+                inside=inside or replaced,
+            )
+        self._pair(
+            _own_variables(old, [m for m, _ in members]),
+            _own_variables(new, [m for _, m in members]),
+            path,
+        )
+
+    def _note_kept(self, layer, path):
+        sources = (
+            keras.layers.MultiHeadAttention,
+            keras.layers.GroupQueryAttention,
+            keras.layers.Attention,
+        )
+        subclass = isinstance(layer, sources)
+        if subclass and type(layer) not in sources:
+            why = (
+                "is a class of its own, whose code may rely on the parts of "
+                "Keras's layer"
+            )
+        elif is_hub(layer):
+            why = "belongs to KerasHub, which a saved file will ask for"
+        else:
+            return
+        self.notes.append(Note(path, _label(layer), why))
+
+    def _pair(self, old, new, path):
+        shapes = [tuple(v.shape) for v in old], [tuple(v.shape) for v in new]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"The copy of {path!r} has other weights than the original, "
+                f"of shapes {shapes[1]} instead of {shapes[0]}, so that they "
+                "cannot be carried over. Was it built or given layers outside "
+                "its constructor and `build`? The model given is as it was."
+            )
+        for variable, its_copy in zip(old, new, strict=True):
+            known = self.variables.setdefault(
+                id(variable), (variable, its_copy)
+            )
+            if known[1] is not its_copy:
+                its_copy.assign(variable)
+                self.notes.append(
+                    Note(
+                        path,
+                        variable.name,
+                        "was shared with another layer and is a variable of "
+                        "its own now, as after saving and loading",
+                    )
+                )
+
+
+def carry_compile_state(old, new, variables):
+    """Compiles the copy like the original, optimizer state included.
+
+    Args:
+        old: The model given.
+        new: Its copy.
+        variables: `Transfer.variables`.
+
+    Returns:
+        A list of `Note`: what could not be carried.
+    """
+    if not old.compiled:
+        return []
+    losses = {
+        getattr(loss, "__name__", ""): loss
+        for loss in keras.tree.flatten(old.loss)
+        if callable(loss)
+    }
+    try:
+        with keras.saving.custom_object_scope(losses):
+            new.compile_from_config(old.get_compile_config())
+        if not new.compiled:
+            raise ValueError("its class has a `compile` of its own")
+        _carry_optimizer(old, new, variables)
+    except Exception as error:
+        why = f"was not carried over; compile the model again. Reason: {error}"
+        return [Note(old.name, "compile state", why)]
+    return []
+
+
+def _carry_optimizer(old, new, variables):
+    if old.optimizer is None or not old.optimizer.built:
+        return
+    if not new.optimizer.built:
+        new.optimizer.build(new.trainable_variables)
+    places = new.optimizer.variables
+    order = [variables[id(v)][1] for v in old.trainable_variables]
+    if list(map(id, order)) != list(map(id, new.trainable_variables)):
+        places = _in_order(new.optimizer, order)
+    for slot, place in zip(old.optimizer.variables, places, strict=True):
+        place.assign(slot)
+
+
+def _in_order(optimizer, variables):
+    """Returns the variables of an optimizer as if built for `variables`.
+
+    Keras saves them by number, in the order of the model's variables. A twin
+    built in another order tells which is which.
+    """
+    twin = type(optimizer).from_config(optimizer.get_config())
+    twin.build(variables)
+    by_path = {variable.path: variable for variable in optimizer.variables}
+    if len(by_path) != len(optimizer.variables):
+        raise ValueError("variables of the optimizer share a name")
+    return [by_path[variable.path] for variable in twin.variables]
+
+
+def _matched(old, new, path):
+    """Returns pairs of the members of two layers that hold weights."""
+    known = hub_members(old, new)
+    if known is not None:
+        return known
+    if isinstance(new, keras.Model) and type(old) is not type(new):
+        members = [m for m in _members(old) if m.weights]
+        return list(zip(members, new.layers, strict=True))
+    found = [
+        [m for m in _members(layer) if m.weights or isinstance(m, keras.Model)]
+        for layer in (old, new)
+    ]
+    if len(found[0]) != len(found[1]):
+        raise ValueError(
+            f"The copy of {path!r} has other members than the original: "
+            f"{[m.name for m in found[1]]} instead of "
+            f"{[m.name for m in found[0]]}. The model given is as it was."
+        )
+    return list(zip(*found, strict=True))
+
+
+def _members(layer):
+    """Returns the layers that are attributes of a layer, each once."""
+    found = {}
+
+    def visit(value):
+        if isinstance(value, keras.layers.Layer):
+            found.setdefault(id(value), value)
+        elif isinstance(value, dict):
+            for item in value.values():
+                visit(item)
+        elif isinstance(value, (list, tuple, set)):
+            for item in value:
+                visit(item)
+
+    for name, value in vars(layer).items():
+        if name != "_layers":
+            visit(value)
+    found.pop(id(layer), None)
+    return list(found.values())
+
+
+def _own_variables(layer, members):
+    """Returns the weights of a layer that are not those of its members."""
+    taken = {id(v) for member in members for v in member.weights}
+    return [v for v in layer.weights if id(v) not in taken]
+
+
+def _adapt(old, new):
+    """Gives a projection the low-rank or quantized form of the other."""
+    if getattr(old, "lora_enabled", False) and not new.lora_enabled:
+        new.enable_lora(old.lora_rank, lora_alpha=old.lora_alpha)
+    if old.quantization_mode and not new.quantization_mode:
+        new.quantize(old.quantization_mode)
+
+
+def _label(layer):
+    package = type(layer).__module__.partition(".")[0]
+    return f"{package}.{type(layer).__name__}"
