@@ -1,5 +1,6 @@
 """Attention scores out of a model that was built and trained without them."""
 
+import functools
 import inspect
 
 import keras
@@ -128,19 +129,22 @@ class _WithScores(keras.Layer):
     """
 
     def __init__(self, layer):
+        # With the layer's own signature: in `*args, **kwargs`, Keras refuses
+        # tensors beside flags.
+        @functools.wraps(layer.call)
+        def call(*args, **kwargs):
+            kwargs["return_attention_scores"] = True
+            output, *scores = layer(*args, **kwargs)
+            scores = keras.tree.flatten(scores)
+            return output, [_with_heads(value) for value in scores]
+
+        self.call = call
         super().__init__(
             name=layer.name, dtype=layer.dtype_policy, autocast=False
         )
         self.layer = layer
         self.supports_masking = True
         self.built = True
-
-    def call(self, *args, **kwargs):
-        output, *scores = self.layer(
-            *args, **kwargs, return_attention_scores=True
-        )
-        scores = keras.tree.flatten(scores)
-        return output, [_with_heads(value) for value in scores]
 
     def compute_mask(self, inputs, previous_mask=None):
         # The wrapped layer has set the mask of its output already.

@@ -130,6 +130,19 @@ def test_symbolic_equals_eager():
     )
 
 
+def test_a_cache_gives_what_the_whole_sequence_gives():
+    layer = GroupedQueryAttention(H, N, K)
+    whole = layer(QUERY, QUERY, use_causal_mask=True)
+    cache = layer.make_cache(batch_size=B, max_length=T)
+    assert cache.shape == (B, 2, T, K, H)
+    for step in range(T):
+        token = QUERY[:, step : step + 1]
+        output, cache = layer(
+            token, token, cache=cache, cache_update_index=step
+        )
+        np.testing.assert_allclose(output[:, 0], whole[:, step], atol=1e-5)
+
+
 def test_int8_and_lora():
     model = model_of(GroupedQueryAttention)
     before = to_numpy(model([QUERY, VALUE]))

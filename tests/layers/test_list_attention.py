@@ -12,6 +12,7 @@ from support.arrays import normal
 from support.layer_contract import randomize, to_numpy
 
 from keras_attention import layers
+from keras_attention.models import attention_scores_model
 from keras_attention.ops.masks import get_implicit_mask
 
 B, T, S, D, DV = 2, 4, 5, 8, 6
@@ -165,6 +166,11 @@ def test_masks_of_an_embedding_are_used_and_passed_on(kind):
     back = keras.models.clone_model(functional)
     back.set_weights(functional.get_weights())
     np.testing.assert_allclose(back(IDS), alone, atol=1e-5)
+    _, scores = attention_scores_model(functional)(IDS)
+    assert len(scores) == 2
+    for value in scores.values():
+        assert value.shape == (2, 1, 5, 5)
+        assert not to_numpy(value)[0, :, :, 3:].any()
 
 
 @where_keras_can

@@ -98,6 +98,18 @@ def test_sequential_models_and_nested_ones_are_followed():
     assert list(scores) == ["inner", "inner_1"]
 
 
+def test_a_layer_may_be_called_with_tensors_beside_flags():
+    x, mask = keras.Input((4, 6)), keras.Input((4,), dtype="bool")
+    attend = layers.MultiHeadAttention(2, 3)
+    output = attend(query=x, value=x, value_mask=mask, use_causal_mask=True)
+    model = attention_scores_model(keras.Model([x, mask], output))
+    visible = np.array([[True, False, True, True]])
+    _, scores = model([np.ones((1, 4, 6)), visible])
+    np.testing.assert_array_equal(
+        scores["multi_head_attention"][0, 0] > 0, np.tri(4) * visible > 0
+    )
+
+
 def test_models_without_scores_say_so():
     plain = keras.Sequential([keras.Input((3,)), layers.Dense(2, name="d")])
     assert not has_attention_scores(plain)
