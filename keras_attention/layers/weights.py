@@ -26,65 +26,30 @@ arrays fit.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
-_PROJECTIONS = ("query_dense", "key_dense", "value_dense", "output_dense")
-_TORCH = ("q_proj_", "k_proj_", "v_proj_", "out_proj.")
-_HUGGING_FACE = ("self.query.", "self.key.", "self.value.", "output.dense.")
-# Per part of a block: ours, PyTorch's and Hugging Face's.
-_BLOCK_PARTS = (
-    ("attention_norm", "norm1.", "attention.output.LayerNorm."),
-    ("feed_forward.intermediate_dense", "linear1.", "intermediate.dense."),
-    ("feed_forward.output_dense", "linear2.", "output.dense."),
-    ("feed_forward_norm", "norm2.", "output.LayerNorm."),
+from keras_attention.layers.weight_layouts import (
+    HUGGING_FACE,
+    TORCH,
+    Slot,
+    attentions,
+    is_block,
+    slots_of,
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Slot:
-    """A variable of ours, and the matrix or vector another library has.
-
-    Attributes:
-        name: Name of the array there.
-        variable: The variable here.
-        inputs: Number of axes of the variable that are contracted.
-    """
-
-    name: str
-    variable: Any
-    inputs: int = 0
-
-    @property
-    def shape(self):
-        """Shape of the array there."""
-        shape = tuple(self.variable.shape)
-        rows, columns = shape[self.inputs :], shape[: self.inputs]
-        sizes = (math.prod(rows), math.prod(columns))
-        return sizes if self.inputs else sizes[:1]
-
-    def to_ours(self, array):
-        """Returns an array of the other library in our layout."""
-        return array.T.reshape(self.variable.shape)
-
-    def to_theirs(self):
-        """Returns the variable in the layout of the other library."""
-        array = keras.ops.convert_to_numpy(self.variable)
-        return np.ascontiguousarray(array.reshape(self.shape[::-1]).T)
-
-
 def load_torch(layer, state: Mapping[str, Any], prefix: str = "") -> None:
-    """Loads weights of PyTorch into an attention layer or an encoder block.
+    """Loads weights of PyTorch into an attention layer or a block.
 
     Args:
         layer: A `MultiHeadAttention`, for the state of an
-            `nn.MultiheadAttention`, or an `EncoderBlock`, for that of an
-            `nn.TransformerEncoderLayer`.
+            `nn.MultiheadAttention`, an `EncoderBlock`, for that of an
+            `nn.TransformerEncoderLayer`, or a `DecoderBlock`, for that of an
+            `nn.TransformerDecoderLayer`.
         state: Mapping from names to arrays or tensors: a `state_dict()`.
         prefix: What stands before the names, such as "encoder.layers.0.".
 
@@ -102,17 +67,18 @@ def load_torch(layer, state: Mapping[str, Any], prefix: str = "") -> None:
     (16, 4, 4)
     """
     arrays = _under(state, prefix)
-    attention = "self_attn." if _is_block(layer) else ""
-    _unpack(arrays, attention, prefix)
-    _build(layer, arrays, prefix, attention, _TORCH)
-    _assign(layer, _torch_slots(layer, attention), arrays, prefix)
+    names = TORCH.attention.values() if is_block(layer) else ("",)
+    for attention in names:
+        _unpack(arrays, attention, prefix)
+    _load(layer, TORCH, arrays, prefix)
 
 
 def dump_torch(layer, prefix: str = "") -> dict[str, np.ndarray]:
     """Returns the weights of a layer as PyTorch names and lays them out.
 
     Args:
-        layer: A built `MultiHeadAttention` or `EncoderBlock`.
+        layer: A built `MultiHeadAttention`, `EncoderBlock` or
+            `DecoderBlock`.
         prefix: What to put before the names.
 
     Returns:
@@ -132,25 +98,18 @@ def dump_torch(layer, prefix: str = "") -> dict[str, np.ndarray]:
     {'out_proj.weight': (16, 16), 'out_proj.bias': (16,),
      'in_proj_weight': (48, 16), 'in_proj_bias': (48,)}
     """
-    attention = "self_attn." if _is_block(layer) else ""
-    slots = _torch_slots(layer, attention)
-    arrays = {slot.name: slot.to_theirs() for slot in slots}
-    width = math.prod(_attention(layer).query_dense.kernel.shape[1:])
-    if arrays[f"{attention}out_proj.weight"].shape != (width, width):
-        raise ValueError(
-            "PyTorch's attention has heads that share the width of the model "
-            f"evenly. The layer {layer.name!r} has "
-            f"{layer.num_heads} heads of {width} features in all, and an "
-            "output projection of shape "
-            f"{arrays[f'{attention}out_proj.weight'].shape}."
-        )
-    for kind in ("weight", "bias"):
-        names = [f"{attention}{p}{kind}" for p in _TORCH[:3]]
-        parts = [arrays[name] for name in names if name in arrays]
-        if parts and len({part.shape for part in parts}) == 1:
-            for name in names:
-                del arrays[name]
-            arrays[f"{attention}in_proj_{kind}"] = np.concatenate(parts)
+    arrays = {slot.name: slot.to_theirs() for slot in slots_of(layer, TORCH)}
+    for attention, inner in attentions(layer, TORCH):
+        width = math.prod(inner.query_dense.kernel.shape[1:])
+        output = arrays[f"{attention}out_proj.weight"]
+        if output.shape != (width, width):
+            raise ValueError(
+                "PyTorch's attention has heads that share the width of the "
+                f"model evenly. The layer {inner.name!r} has "
+                f"{inner.num_heads} heads of {width} features in all, and an "
+                f"output projection of shape {output.shape}."
+            )
+        _pack(arrays, attention)
     return {prefix + name: array for name, array in arrays.items()}
 
 
@@ -162,8 +121,9 @@ def load_hugging_face(
     Args:
         layer: A `MultiHeadAttention`, for the arrays `self.query.weight` to
             `output.dense.bias` of a `BertAttention`, or an `EncoderBlock`,
-            for those of a `BertLayer`. BERT's blocks have the activation
-            "gelu" and a `layer_norm_epsilon` of 1e-12.
+            for those of a `BertLayer`, or a `DecoderBlock`, for those of one
+            with `crossattention`. BERT's blocks have the activation "gelu"
+            and a `layer_norm_epsilon` of 1e-12.
         state: Mapping from names to arrays or tensors.
         prefix: What stands before the names, such as
             "bert.encoder.layer.0.", and for a `MultiHeadAttention`
@@ -183,17 +143,15 @@ def load_hugging_face(
     >>> tuple(layer.output_dense.kernel.shape)
     (4, 4, 16)
     """
-    arrays = _under(state, prefix)
-    attention = "attention." if _is_block(layer) else ""
-    _build(layer, arrays, prefix, attention, _HUGGING_FACE)
-    _assign(layer, _hugging_face_slots(layer, attention), arrays, prefix)
+    _load(layer, HUGGING_FACE, _under(state, prefix), prefix)
 
 
 def dump_hugging_face(layer, prefix: str = "") -> dict[str, np.ndarray]:
     """Returns the weights of a layer as `load_hugging_face` takes them.
 
     Args:
-        layer: A built `MultiHeadAttention` or `EncoderBlock`.
+        layer: A built `MultiHeadAttention`, `EncoderBlock` or
+            `DecoderBlock`.
         prefix: What to put before the names.
 
     Returns:
@@ -207,57 +165,25 @@ def dump_hugging_face(layer, prefix: str = "") -> dict[str, np.ndarray]:
     >>> list(dump_hugging_face(layer, "attention."))[:2]
     ['attention.self.query.weight', 'attention.self.key.weight']
     """
-    attention = "attention." if _is_block(layer) else ""
-    slots = _hugging_face_slots(layer, attention)
+    slots = slots_of(layer, HUGGING_FACE)
     return {prefix + slot.name: slot.to_theirs() for slot in slots}
 
 
-def _is_block(layer):
-    return hasattr(layer, "feed_forward_norm") or hasattr(
-        layer, "intermediate_dim"
-    )
-
-
-def _attention(layer):
-    return layer.attention if _is_block(layer) else layer
-
-
-def _torch_slots(layer, attention):
-    blocks = [(ours, theirs) for ours, theirs, _ in _BLOCK_PARTS]
-    return _slots(layer, attention, _TORCH, blocks)
-
-
-def _hugging_face_slots(layer, attention):
-    blocks = [(ours, theirs) for ours, _, theirs in _BLOCK_PARTS]
-    return _slots(layer, attention, _HUGGING_FACE, blocks)
-
-
-def _slots(layer, attention, names, blocks) -> list[_Slot]:
-    """Returns the slots of a built layer."""
-    inner = _attention(layer)
-    if getattr(inner, "use_gate", False):
-        raise ValueError(
-            f"The layer {inner.name!r} has a gate, which no other library's "
-            "layer has. Received: use_gate=True"
-        )
-    slots = []
-    for member, name in zip(_PROJECTIONS, names, strict=True):
-        dense = getattr(inner, member)
-        inputs = len(dense.kernel.shape) - 1 if member == "output_dense" else 1
-        slots.append(_Slot(f"{attention}{name}weight", dense.kernel, inputs))
-        if dense.bias is not None:
-            slots.append(_Slot(f"{attention}{name}bias", dense.bias))
-    for path, name in blocks if _is_block(layer) else ():
-        part = layer
-        for attribute in path.split("."):
-            part = getattr(part, attribute)
-        is_dense = isinstance(part, keras.layers.Dense)
-        weight = part.kernel if is_dense else part.gamma
-        bias = part.bias if is_dense else part.beta
-        slots.append(_Slot(f"{name}weight", weight, int(is_dense)))
-        if bias is not None:
-            slots.append(_Slot(f"{name}bias", bias))
-    return slots
+def _load(layer, layout, arrays, prefix) -> None:
+    """Builds a layer, if it is not built, and assigns its weights."""
+    if not layer.built:
+        _build(layer, layout, arrays, prefix)
+    slots = slots_of(layer, layout)
+    known = [name for name, _ in attentions(layer, layout)]
+    for name in layout.attention.values() if is_block(layer) else ():
+        found = [array for array in arrays if array.startswith(name)]
+        if found and name not in known:
+            raise ValueError(
+                f"`{prefix}{found[0]}` has no place in the layer "
+                f"{layer.name!r}, a {type(layer).__name__} without "
+                "cross-attention."
+            )
+    _assign(layer, slots, arrays, prefix)
 
 
 def _under(state, prefix) -> dict[str, np.ndarray]:
@@ -309,25 +235,41 @@ def _unpack(arrays, attention, prefix) -> None:
                 f"{packed.shape}"
             )
         parts = packed.reshape(3, -1, *rest)
-        for part, projection in zip(parts, _TORCH[:3], strict=True):
+        for part, projection in zip(parts, TORCH.projections, strict=False):
             arrays[f"{attention}{projection}{kind}"] = part
 
 
-def _build(layer, arrays, prefix, attention, names) -> None:
-    """Builds a layer by the widths of its arrays, if it is not built."""
-    if layer.built:
+def _pack(arrays, attention) -> None:
+    """Puts one packed array in the place of three of one shape."""
+    for kind in ("weight", "bias"):
+        names = [f"{attention}{p}{kind}" for p in TORCH.projections[:3]]
+        parts = [arrays[name] for name in names if name in arrays]
+        if parts and len({part.shape for part in parts}) == 1:
+            for name in names:
+                del arrays[name]
+            arrays[f"{attention}in_proj_{kind}"] = np.concatenate(parts)
+
+
+def _build(layer, layout, arrays, prefix) -> None:
+    """Builds a layer by the widths of its arrays."""
+
+    def shape(attention, projection):
+        name = f"{attention}{layout.projections[projection]}weight"
+        return None, None, _get(arrays, name, prefix).shape[-1]
+
+    if not is_block(layer):
+        layer.build(shape("", 0), shape("", 2), shape("", 1))
         return
-    query, key, value = (
-        (None, None, _get(arrays, f"{attention}{name}weight", prefix).shape[-1])
-        for name in names[:3]
-    )
-    if _is_block(layer):
-        layer.build(query)
-    else:
-        layer.build(query, value, key)
+    inner, cross = layout.attention.values()
+    shapes = [shape(inner, 0)]
+    if hasattr(layer, "cross_attention") and any(
+        name.startswith(cross) for name in arrays
+    ):
+        shapes.append(shape(cross, 1))
+    layer.build(*shapes)
 
 
-def _assign(layer, slots: Iterable[_Slot], arrays, prefix) -> None:
+def _assign(layer, slots: Iterable[Slot], arrays, prefix) -> None:
     """Assigns all arrays, after all have been checked."""
     values = []
     for slot in slots:

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from support.arrays import coins, normal
-from support.layer_contract import to_numpy
+from support.layer_contract import randomize, to_numpy
 
 from keras_attention import layers
 from keras_attention.layers import EncoderBlock, MultiHeadAttention, weights
@@ -112,6 +112,24 @@ def test_separate_matrices_of_hugging_face():
     np.testing.assert_allclose(alone(x, x), attended, rtol=1e-5, atol=1e-5)
 
 
+def test_a_decoder_has_two_attention_layers():
+    for dump, load in (
+        (weights.dump_torch, weights.load_torch),
+        (weights.dump_hugging_face, weights.load_hugging_face),
+    ):
+        block = layers.DecoderBlock(N, WIDE)
+        block.build((None, None, D), (None, None, D))
+        randomize(block)
+        state = dump(block, "layers.0.")
+        assert len(state) == len({*state}) >= 18
+        again = layers.DecoderBlock(N, WIDE)
+        load(again, state, "layers.0.")
+        x, memory = normal((B, T, D), (B, S, D))
+        np.testing.assert_array_equal(again(x, memory), block(x, memory))
+        with pytest.raises(ValueError, match="without cross-attention"):
+            load(EncoderBlock(N, WIDE), state, "layers.0.")
+
+
 def hugging_face_state(prefix):
     shapes = {name: (D, D) for name in (*HF, "attention.output.dense")}
     shapes["attention.output.LayerNorm"] = (D,)
@@ -176,6 +194,8 @@ def test_what_has_no_place_is_refused():
         weights.load_torch(layer, torch_state())
     with pytest.raises(ValueError, match="begins with 'decoder.'"):
         weights.load_torch(layer, torch_state(), "decoder.")
+    with pytest.raises(ValueError, match="must be a built `MultiHead"):
+        weights.dump_torch(layers.FeedForward(3))
     gated = MultiHeadAttention(N, H, use_gate=True)
     gated.build((None, None, D), (None, None, D))
     with pytest.raises(ValueError, match="has a gate"):

@@ -6,7 +6,12 @@ import torch
 from support.arrays import coins, normal
 from torch import nn
 
-from keras_attention.layers import EncoderBlock, MultiHeadAttention, weights
+from keras_attention.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    MultiHeadAttention,
+    weights,
+)
 
 B, T, S, D, N = 2, 5, 3, 16, 4
 
@@ -69,6 +74,25 @@ def test_encoder_layer(first):
     weights.load_torch(ours, theirs.state_dict())
     x = normal((B, T, D))
     close(ours(x), theirs(torch.tensor(x)))
+    theirs.load_state_dict(
+        {k: torch.tensor(v) for k, v in weights.dump_torch(ours).items()}
+    )
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_decoder_layer(first):
+    torch.manual_seed(3)
+    theirs = nn.TransformerDecoderLayer(
+        D, N, 11, batch_first=True, norm_first=first
+    ).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    ours = DecoderBlock(N, 11, normalize_first=first)
+    weights.load_torch(ours, theirs.state_dict())
+    x, memory = normal((B, T, D), (B, S, D))
+    future = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
+    expected = theirs(torch.tensor(x), torch.tensor(memory), tgt_mask=future)
+    close(ours(x, memory), expected)
     theirs.load_state_dict(
         {k: torch.tensor(v) for k, v in weights.dump_torch(ours).items()}
     )
