@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import keras
 
-from keras_attention.layers import injection
+from keras_attention.layers import attention_parts, injection
 from keras_attention.layers.transformer_block import (
     TransformerBlock,
     padding_of,
 )
-from keras_attention.ops import cache as cache_ops
-from keras_attention.ops import masks
+from keras_attention.ops import cache_padding, masks
 from keras_attention.ops.keras2 import refuse_keras_2
 
 
@@ -24,9 +23,8 @@ class DecoderBlock(TransformerBlock):
     given a layer for it. What stands at padded positions reaches no other
     one, NaN included, forward or backward.
 
-    For decoding step by step, pass `self_attention_cache`, first from
-    `make_cache`, then from the call before; for the encoder's part pass what
-    `compute_cross_cache` returned, at every step the same.
+    To decode step by step, pass `self_attention_cache`, from `make_cache` or
+    the call before, and what `compute_cross_cache` returned for the encoder.
 
     Args:
         num_heads: Number of attention heads, N, which divides the width D.
@@ -49,8 +47,7 @@ class DecoderBlock(TransformerBlock):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Attributes:
-        attention: The layer of self-attention: the one given, or else, once
-            built, the `MultiHeadAttention`.
+        attention: The layer of self-attention, made when built if not given.
         cross_attention: Likewise, or None without cross-attention.
 
     Call arguments:
@@ -58,12 +55,10 @@ class DecoderBlock(TransformerBlock):
         encoder_sequence: Tensor `(B, S, De)`. May be None where
             `cross_attention_cache` holds its keys and values.
         decoder_padding_mask: Boolean `(B, T)`, True for tokens, False for
-            padding. With a cache of another length, also boolean over its
-            positions. Defaults to the mask that Keras carries with
-            `decoder_sequence`.
-        decoder_attention_mask: Boolean `(T, T)`, `(B, T, T)`, `(B, 1, T, T)`
-            or `(B, N, T, T)`, True where a query may attend. With a cache,
-            the last axis is that of its positions.
+            padding, or boolean over the positions of the cache. Defaults to
+            the mask that Keras carries with `decoder_sequence`.
+        decoder_attention_mask: Boolean `(T, T)`, `(B, T, T)`, ..., True where
+            a query may attend. The last axis is that of the cache, if any.
         encoder_padding_mask: Boolean `(B, S)`. Defaults to the mask that
             Keras carries with `encoder_sequence`.
         encoder_attention_mask: Boolean `(T, S)`, `(B, T, S)`, ...
@@ -71,8 +66,7 @@ class DecoderBlock(TransformerBlock):
             `(B, 2, max_length, K, H)`.
         self_attention_cache_update_index: Position of the first of the
             decoder's steps, an integer or an integer tensor, `()` or `(B,)`.
-        cross_attention_cache: Keys and values of the encoder,
-            `(B, 2, S, K, H)`.
+        cross_attention_cache: Those of the encoder, `(B, 2, S, K, H)`.
         cross_attention_cache_update_index: 0 to compute that cache from
             `encoder_sequence`, None to use it as it is.
         return_attention_scores: Whether to return the scores as well.
@@ -217,7 +211,7 @@ class DecoderBlock(TransformerBlock):
         )
         x = self._hidden(decoder_sequence, padding)
         x, *extras = self._attend("attention", x, None, options)
-        self._check_cross(
+        attention_parts.check_encoder(
             self.cross_attention,
             encoder_sequence,
             cross_attention_cache,
@@ -247,18 +241,12 @@ class DecoderBlock(TransformerBlock):
             extras = [*extras, *more]
         x = self._transform(x, training)
         masks.set_implicit_mask(x, padding)
-        return _results(x, extras)
+        return attention_parts.results(x, extras)
 
     def make_cache(self, batch_size, max_length):
         """Returns an empty cache for self-attention.
 
-        Args:
-            batch_size: Number of rows, B.
-            max_length: Number of positions to come.
-
-        Returns:
-            Zeros `(B, 2, max_length, K, H)`, see
-            `MultiHeadAttention.make_cache`.
+        See `MultiHeadAttention.make_cache`.
         """
         self._check_built()
         return self.attention.make_cache(batch_size, max_length)
@@ -268,8 +256,8 @@ class DecoderBlock(TransformerBlock):
 
         Args:
             encoder_sequence: Tensor `(B, S, De)`.
-            encoder_padding_mask: Boolean `(B, S)`, to be passed at each step
-                as well. Defaults to the mask that Keras carries.
+            encoder_padding_mask: Boolean `(B, S)`, also due at each step.
+                Defaults to the mask that Keras carries.
 
         Returns:
             A tensor `(B, 2, S, K, H)`, to pass as `cross_attention_cache`.
@@ -322,8 +310,8 @@ class DecoderBlock(TransformerBlock):
         )
         x = keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)
         specs = injection.output_spec(attention, x, x, **options)
-        _, *extras = _parts(specs, options)
-        self._check_cross(
+        _, *extras = attention_parts.parts(specs, options)
+        attention_parts.check_encoder(
             cross_attention,
             encoder_sequence,
             cross_attention_cache,
@@ -341,10 +329,10 @@ class DecoderBlock(TransformerBlock):
             specs = injection.output_spec(
                 cross_attention, x, encoder_sequence, **options
             )
-            _, *more = _parts(specs, options)
+            _, *more = attention_parts.parts(specs, options)
             extras = [*extras, *more]
         masks.set_implicit_mask(x, padding)
-        return _results(x, extras)
+        return attention_parts.results(x, extras)
 
     def get_config(self):
         """Returns every constructor argument, ready for JSON."""
@@ -365,7 +353,7 @@ class DecoderBlock(TransformerBlock):
     def _self_options(self, inputs, padding_mask, cache, **options):
         """Returns the padding `(B, T)`, and arguments of self-attention."""
         index = options["cache_update_index"]
-        padding, over_cache = cache_ops.split_padding(
+        padding, over_cache = cache_padding.split_padding(
             inputs, padding_mask, cache, index
         )
         if cache is None:
@@ -400,38 +388,9 @@ class DecoderBlock(TransformerBlock):
         query = self._before(norm, x)
         value = query if name == "attention" else value
         outputs = injection.call(getattr(self, name), query, value, **options)
-        attended, scores, cache = _parts(outputs, options)
+        attended, scores, cache = attention_parts.parts(outputs, options)
         x = x + dropout(attended, training=options["training"])
         return self._after(norm, x), scores, cache
-
-    def _check_cross(self, layer, encoder_sequence, cache, index):
-        """Refuses arguments that do not suit cross-attention."""
-        if layer is None and (
-            encoder_sequence is not None or cache is not None
-        ):
-            raise ValueError(
-                "The block was built without `encoder_sequence` and has no "
-                "cross-attention. Pass one at the first call, or make the "
-                "block with `cross_attention=MultiHeadAttention(...)`."
-            )
-        if layer is None:
-            return
-        if encoder_sequence is None and (cache is None or index is not None):
-            raise ValueError(
-                "The block has cross-attention and needs `encoder_sequence`, "
-                "or `cross_attention_cache` from `compute_cross_cache` (with "
-                "no index to write to). Received: encoder_sequence=None, "
-                f"cross_attention_cache_update_index={index}"
-            )
-        if index is None:
-            return
-        if cache is None or (isinstance(index, int) and index != 0):
-            raise ValueError(
-                "`cross_attention_cache_update_index` must be 0, and go with "
-                "a `cross_attention_cache` that it fills with the whole of "
-                "`encoder_sequence`. Received: "
-                f"cross_attention_cache_update_index={index}"
-            )
 
     def _check_built(self):
         if not self.built:
@@ -440,26 +399,3 @@ class DecoderBlock(TransformerBlock):
                 "decoder_sequence_shape, encoder_sequence_shape)`, before "
                 "you ask it for a cache."
             )
-
-
-def _parts(outputs, options):
-    """Returns what attention gave: context, scores or None, cache or None."""
-    if not isinstance(outputs, (tuple, list)):
-        return outputs, None, None
-    rest = list(outputs)
-    attended = rest.pop(0)
-    scores = rest.pop(0) if options["return_attention_scores"] else None
-    return attended, scores, rest.pop(0) if rest else None
-
-
-def _results(x, extras):
-    """Returns the output, or a tuple of it, all scores and all caches.
-
-    Args:
-        x: The output.
-        extras: Scores and cache of each part in turn, or None in place of
-            either.
-    """
-    ordered = [*extras[::2], *extras[1::2]]
-    present = [extra for extra in ordered if extra is not None]
-    return (x, *present) if present else x

@@ -21,6 +21,12 @@ def resolve(position, num_heads, dtype):
     Raises:
         ValueError: Anything else.
     """
+    if isinstance(position, AlibiBias) and position.num_heads != num_heads:
+        raise ValueError(
+            "The bias must have a slope for each query head. Received: "
+            f"num_heads={num_heads}, position with "
+            f"num_heads={position.num_heads}"
+        )
     if position is None or isinstance(position, keras.layers.Layer):
         return position
     if position == "rotary":

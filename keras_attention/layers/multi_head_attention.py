@@ -24,10 +24,9 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
     weights in the same order and shapes. Like Keras's layer, and unlike
     `ScaledDotProductAttention`, it is called with `(query, value, key=None)`.
 
-    The same inputs give the same output on every path, with scores or
-    without, with dropout or without it at inference. A query that may attend
-    to nothing gets a context of zeros, so that its output is the output
-    bias. Masks that Keras carries with the inputs are used and left alone.
+    The same inputs give the same output on every path. A query that may
+    attend to nothing gets a context of zeros, so that its output is the
+    output bias. Masks that Keras carries are used and left alone.
 
     Args:
         num_heads: Number of query heads, N.
@@ -56,18 +55,17 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
         seed: Integer that seeds the dropout.
         num_key_value_heads: Number of key and value heads, K, which divides
             N. Each serves `N / K` query heads. Defaults to `num_heads`.
-        position: How heads learn of positions: None, "rotary", "alibi", an
-            `AlibiBias`, or a layer such as `RotaryEmbedding` that is called
-            with heads `(B, T, N, H)` and `positions=`. Queries and keys count
-            from 0; with a cache, from `cache_update_index`.
+        position: None, "rotary", "alibi", an `AlibiBias`, or a layer such as
+            `RotaryEmbedding`, called with heads `(B, T, N, H)` and
+            `positions=`. Positions count from 0, or `cache_update_index`.
         qk_norm: Whether query and key heads are divided by their root mean
             square, and scaled by weights of width H.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
         query: Tensor `(B, T, D)`.
-        value: Tensor `(B, S, Dv)`. Not read where `cache` comes without
-            `cache_update_index`, and may be None there.
+        value: Tensor `(B, S, Dv)`. May be None where a `cache` comes without
+            `cache_update_index`.
         key: Tensor `(B, S, Dk)`. Defaults to `value`.
         query_mask: Boolean `(B, T)`, True for tokens, False for padding.
             Defaults to the mask that Keras carries with `query`.
@@ -79,12 +77,10 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
         return_attention_scores: Whether to return the scores as well.
         training: Whether dropout is active.
         use_causal_mask: Whether query t sees only keys s with `s <= t`.
-        attention_bias: Additive bias of the shapes of `attention_mask`,
-            added to the scaled scores.
-        cache: Keys and values of earlier calls, `(B, 2, S, K, H)`, from
-            `make_cache` or an earlier call. Masks and biases are then about
-            its S positions; a `value_mask` `(B, T)`, such as the one that
-            Keras carries, is about the new ones.
+        attention_bias: Bias of such a shape, added to the scaled scores.
+        cache: Keys and values `(B, 2, S, K, H)`, from `make_cache` or an
+            earlier call. Masks and biases are then about its S positions; a
+            `value_mask` `(B, T)` is about the new ones.
         cache_update_index: Position of the first query, an integer or an
             integer tensor, `()` or `(B,)`. The call writes its keys there
             and attends to all up to them. Without it, a cache from
@@ -241,8 +237,8 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
         # Last, lest they come between the weights that Keras's layer has.
         self.query_norm = self.key_norm = None
         if self.qk_norm:
-            self.query_norm = self._head_norm("query_norm")
-            self.key_norm = self._head_norm("key_norm")
+            self.query_norm = projections.head_norm(self, "query_norm")
+            self.key_norm = projections.head_norm(self, "key_norm")
         head_positions.build(
             self._position, (*query_shape[:-1], heads, self.key_dim)
         )
@@ -385,8 +381,7 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
     def _query_heads(self, query, positions):
         """Returns the query heads, in the layout of the inputs."""
         heads = self.query_dense(query)
-        if self.qk_norm:
-            heads = self.query_norm(heads)
+        heads = projections.normalize(self.query_norm, heads)
         return head_positions.rotate(self._position, heads, positions)
 
     def _key_and_value_heads(self, key, value, visible, positions=None):
@@ -395,15 +390,9 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
         value = masks.hide(value, visible)
         key = value if same else masks.hide(key, visible)
         heads = self.key_dense(key)
-        if self.qk_norm:
-            heads = self.key_norm(heads)
+        heads = projections.normalize(self.key_norm, heads)
         heads = head_positions.rotate(self._position, heads, positions)
         return heads, self.value_dense(value)
-
-    def _head_norm(self, name):
-        norm = keras.layers.RMSNormalization(dtype=self.dtype_policy, name=name)
-        norm.build((None, None, self.key_dim))
-        return norm
 
 
 def _results(output, scores, cache):

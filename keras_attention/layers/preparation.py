@@ -125,7 +125,7 @@ class Plan:
             key: Projected keys `(B, S, K, H)`, in the layout of the inputs.
             value: Projected values, likewise.
         """
-        key, value, new_cache = self.keys.join(key, value)
+        key, value, new_cache = self.keys.join(key, value, self.own)
         mask, bias = self.keys.place(self.mask, self.bias, self.own)
         key, value = map(self.axes.heads_first, (key, value))
         if self.keys.is_cached:

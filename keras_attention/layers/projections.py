@@ -1,10 +1,11 @@
-"""The dense layers between model width and heads."""
+"""From model width to heads and back, and the norms of heads."""
 
 from __future__ import annotations
 
 import string
 
 import keras
+from keras import ops
 
 from keras_attention.layers import arguments
 
@@ -45,3 +46,27 @@ def project(
     dense.build(input_shape)
     dense.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
     return dense
+
+
+def head_norm(layer, name):
+    """Returns a norm with a weight for each feature of a head."""
+    norm = keras.layers.RMSNormalization(dtype=layer.dtype_policy, name=name)
+    norm.build((None, None, layer.num_heads, layer.key_dim))
+    return norm
+
+
+def normalize(norm, heads):
+    """Returns heads `(..., H)` after a norm, or as they are for None.
+
+    Computed in float32: in a half type, squares overflow.
+    """
+    if norm is None:
+        return heads
+    wide = keras.backend.result_type(heads.dtype, "float32")
+    normal = ops.rms_normalization(
+        ops.cast(heads, wide),
+        scale=ops.cast(norm.scale, wide),
+        axis=-1,
+        epsilon=norm.epsilon,
+    )
+    return ops.cast(normal, heads.dtype)

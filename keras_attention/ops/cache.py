@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras import KerasTensor, ops
+from keras import ops
 
-from keras_attention.ops import indexing, masks
+from keras_attention.ops import cache_padding, indexing, masks
 from keras_attention.ops.attention import sizes_differ
 
 
@@ -74,38 +74,6 @@ def check_shape(cache, batch_size, heads, width) -> None:
         )
 
 
-def split_padding(inputs, padding_mask, cache, index):
-    """Returns the padding of a call, and of the positions of its cache.
-
-    Args:
-        inputs: Tensor `(B, T, D)`.
-        padding_mask: Boolean `(B, T)` about the inputs, or, where the cache
-            is of another length, about its positions. Defaults to the mask
-            that Keras carries with the inputs.
-        cache: Tensor `(B, 2, S, K, H)`, or None.
-        index: As in `choose`.
-
-    Returns:
-        A tuple of a mask `(B, T)` and one by position, each None where it
-        hides nothing.
-    """
-    name = "padding_mask"
-    batch_size, length = inputs.shape[:2]
-    if padding_mask is None:
-        padding_mask = masks.get_implicit_mask(inputs)
-    if padding_mask is None:
-        return None, None
-    if cache is None or _is_of_inputs(padding_mask, inputs, cache):
-        own = masks.check_padding(padding_mask, name, (batch_size,), length)
-        return own, None
-    mask = masks.check_padding(padding_mask, name, (batch_size,), None)
-    if isinstance(inputs, KerasTensor):
-        return KerasTensor((batch_size, length), "bool"), mask
-    index = indexing.check_index(index, batch_size)
-    positions = indexing.count_from(index, ops.shape(inputs)[1])
-    return indexing.take(mask, positions), mask
-
-
 class Inputs:
     """No cache: the call attends to the keys of its inputs.
 
@@ -146,12 +114,13 @@ class Inputs:
         """Returns a padding mask by position and one of the inputs alone."""
         return mask, None
 
-    def join(self, key, value):
+    def join(self, key, value, own=None):
         """Returns the keys and values attended to, and the new cache.
 
         Args:
             key: Projected keys `(B, T, K, H)`.
             value: Projected values, likewise.
+            own: As in `place`.
         """
         return key, value, None
 
@@ -186,7 +155,7 @@ class Stored(Inputs):
     def check_inputs(self, key):
         """Refuses inputs that do not belong to the query."""
 
-    def join(self, key, value):
+    def join(self, key, value, own=None):
         """Returns the cache, as it is."""
         return self._cache[:, 0], self._cache[:, 1], self._cache
 
@@ -237,7 +206,7 @@ class Slots(Stored):
         """
         if mask is None:
             return None, None
-        if not _is_of_inputs(mask, inputs, self._cache):
+        if not cache_padding.is_of_inputs(mask, inputs, self._cache):
             return mask, None
         batch_size, length = inputs.shape[:2]
         return None, masks.check_padding(mask, name, (batch_size,), length)
@@ -249,7 +218,7 @@ class Slots(Stored):
         part = indexing.take(key_mask, self.query_positions())
         return ops.any(part, axis=-2)
 
-    def join(self, key, value):
+    def join(self, key, value, own=None):
         """Writes the call's own keys, and attends to all slots."""
         entries = ops.stack([key, value], axis=1)
         cache = self._write(entries, self._cache)
@@ -285,20 +254,27 @@ class Slots(Stored):
         )
         return placed, bias
 
-    def _write(self, entries, cache):
-        """Returns `cache` with `entries` `(B, X, T, ...)` in their slots.
+    def _write(self, entries, cache, count=None):
+        """Returns `cache` with `entries` in their slots.
 
         Every slot selects what it holds: the last entry that falls on it,
         or else what was there.
+
+        Args:
+            entries: Tensor `(B, X, T, ...)`.
+            cache: Tensor `(B, X, S, ...)`.
+            count: How many of the entries to write, a length or `(B, 1)`.
+                None for all.
         """
-        last = self._first + self._steps - 1
+        count = self._steps if count is None else count
         slots = ops.arange(self._size, dtype="int32")
-        source = self._steps - 1 - ops.mod(last - slots, self._size)
+        last = self._first + count - 1
+        source = count - 1 - ops.mod(last - slots, self._size)
         written = source >= 0
         if not _is(self._steps, 1):
             entries = indexing.take_slots(entries, ops.maximum(source, 0))
         shape = (1, 1, -1, 1, 1)
-        if indexing.rank(self._index) == 1:
+        if len(source.shape) == 2:
             shape = (-1, 1, self._size, 1, 1)
         return ops.where(ops.reshape(written, shape), entries, cache)
 
@@ -338,13 +314,18 @@ class Ring(Slots):
         """Counts from the first position in the window on."""
         return self._first - self._before + ops.arange(length, dtype="int32")
 
-    def join(self, key, value):
+    def join(self, key, value, own=None):
         """Attends to the window before the call, and to its own keys."""
         entries = ops.stack([key, value], axis=1)
         slots = ops.mod(self.key_positions(self._before), self._size)
         earlier = indexing.take_slots(self._cache, slots)
         attended = ops.concatenate([earlier, entries], axis=2)
-        cache = self._write(entries, self._cache)
+        count = self._steps
+        if own is not None:
+            # Padding after a prompt takes no slot from a key in the window.
+            ends = ops.arange(1, self._steps + 1, dtype="int32")
+            count = ops.max(ops.where(own, ends, 0), axis=-1, keepdims=True)
+        cache = self._write(entries, self._cache, count)
         return attended[:, 0], attended[:, 1], cache
 
     def place(self, mask, bias, own):
@@ -382,14 +363,6 @@ class Ring(Slots):
 
     def _refuse_overrun(self):
         """A ring has no end."""
-
-
-def _is_of_inputs(mask, inputs, cache) -> bool:
-    """Whether a padding mask is about the inputs, not about the cache."""
-    length, steps = mask.shape[-1], inputs.shape[1]
-    if None in (length, steps):
-        return mask is masks.get_implicit_mask(inputs)
-    return length == steps != cache.shape[2]
 
 
 def _per_head(mask):

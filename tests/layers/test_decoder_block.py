@@ -199,13 +199,17 @@ def test_symbolic_shapes_are_those_of_numbers():
 
 
 def test_masks_and_caches_are_inputs_of_a_functional_model():
+    shapes = {
+        "decoder_sequence": ((None, D), "float32"),
+        "decoder_padding_mask": ((None,), "bool"),
+        "encoder_padding_mask": ((None,), "bool"),
+        "self_attention_cache": ((2, 9, N, D // N), "float32"),
+        "self_attention_cache_update_index": ((), "int32"),
+        "cross_attention_cache": ((2, None, N, D // N), "float32"),
+    }
     inputs = {
-        "decoder_sequence": keras.Input((None, D)),
-        "decoder_padding_mask": keras.Input((None,), dtype="bool"),
-        "encoder_padding_mask": keras.Input((None,), dtype="bool"),
-        "self_attention_cache": keras.Input((2, 9, N, D // N)),
-        "self_attention_cache_update_index": keras.Input((), dtype="int32"),
-        "cross_attention_cache": keras.Input((2, None, N, D // N)),
+        name: keras.Input(shape, dtype=dtype, name=name)
+        for name, (shape, dtype) in shapes.items()
     }
     block = built()
     outputs = block(**inputs, return_attention_scores=True)
