@@ -65,16 +65,13 @@ def multi_head_attention(
     [[[121.]]]
     """
     key = value if key is None else key
-    *weights, query_scale, key_scale = [
-        *weights,
-        *([] if qk_norm else [None, None]),
-    ]
-    arrays = _by_name(weights, use_bias, use_gate)
+    count = len(weights) - (2 if qk_norm else 0)
+    arrays = _by_name(weights[:count], use_bias, use_gate)
     query_heads = _to_heads(query, *arrays["query"])
     key_heads = _to_heads(key, *arrays["key"])
     if qk_norm:
-        query_heads = rms_norm(query_heads, query_scale)
-        key_heads = rms_norm(key_heads, key_scale)
+        query_heads = rms_norm(query_heads, weights[count])
+        key_heads = rms_norm(key_heads, weights[count + 1])
     steps = np.arange(query_heads.shape[-2]), np.arange(key_heads.shape[-2])
     if position == "rotary":
         query_heads = rotate(query_heads, steps[0])
@@ -339,10 +336,11 @@ def decoder_block(
     ):
         if not norm:
             continue
+        gamma, beta = norm
         if normalize_first:
-            x = x + part(layer_norm(x, *norm, layer_norm_epsilon))
+            x = x + part(layer_norm(x, gamma, beta, layer_norm_epsilon))
         else:
-            x = layer_norm(x + part(x), *norm, layer_norm_epsilon)
+            x = layer_norm(x + part(x), gamma, beta, layer_norm_epsilon)
     return x, all_scores
 
 
