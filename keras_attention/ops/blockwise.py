@@ -21,9 +21,11 @@ from keras_attention.ops import (
     blockwise_short,
     dense,
 )
-from keras_attention.ops.blockwise_geometry import length_of
+from keras_attention.ops.blockwise_geometry import (
+    compiles_with_xla,
+    length_of,
+)
 from keras_attention.ops.blockwise_inputs import Settings, flatten
-from keras_attention.ops.blockwise_loops import compiles_with_xla
 from keras_attention.ops.blockwise_second import (
     DIFFERENTIABLE,
     second_order,
@@ -80,6 +82,8 @@ def attend(
         window=mask.window,
         offset=mask.offset if isinstance(mask.offset, int) else None,
         groups=_groups(query, key),
+        key_heads=key.shape[-3] or 1 if len(key.shape) > 3 else 1,
+        shared=_shared(query, bias=bias, full=mask.full, keys=mask.key),
         dense_scores=dense_scores,
     )
     drawn = _draw(seed) if dropout else None
@@ -95,6 +99,23 @@ def _groups(query, key) -> int | None:
         return 1
     heads, key_heads = query.shape[-3], key.shape[-3]
     return None if None in (heads, key_heads) else heads // key_heads
+
+
+def _shared(query, *, keys, **parts) -> frozenset[str]:
+    """Returns the names of what no head has for itself."""
+    leads = {
+        name: part.shape[:-2]
+        for name, part in parts.items()
+        if part is not None
+    }
+    if keys is not None:
+        leads["keys"] = keys.shape[:-1]
+    if len(query.shape) < 4:
+        # Then, a step takes one head only.
+        return frozenset(leads)
+    return frozenset(
+        name for name, lead in leads.items() if not lead or lead[-1] == 1
+    )
 
 
 def _draw(seed):

@@ -2,16 +2,23 @@
 
 Weights are found again, block by block, from the queries, the keys and the
 log-sum-exp that the forward pass has kept: five products a block, no sum.
+What is to be subtracted from a product is one more column of it.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_attention.ops.blockwise_geometry import Geometry, length_of
-from keras_attention.ops.blockwise_inputs import Head, Settings
+from keras_attention.ops.blockwise_geometry import (
+    Geometry,
+    length_of,
+    lengths_of,
+    maximum,
+)
+from keras_attention.ops.blockwise_inputs import Heads, Settings
 from keras_attention.ops.blockwise_loops import (
     BiasSum,
+    Blocks,
     RollingSum,
     Rows,
     WholeSum,
@@ -34,113 +41,118 @@ def backward(settings: Settings, tensors, upstream, context, log_sums):
         where there is one, shaped and typed like these tensors.
     """
     geometry = settings.geometry(tensors)
-    heads = length_of(tensors["query"], 0)
-    found = [
-        Rows(x.dtype, [length_of(x, axis) for axis in range(3)], geometry)
-        for x in (tensors[name] for name in ("query", "key", "value"))
+    keys = geometry.together
+    together = (keys * settings.groups_in(tensors), keys, keys)
+    rows = [
+        Rows(tensors[name].dtype, lengths_of(tensors[name]), count)
+        for name, count in zip(("query", "key", "value"), together, strict=True)
     ]
-    bias = None
-    if "bias" in tensors:
-        bias = BiasSum(geometry, tensors["bias"], tensors["bias_of"])
+    bias = BiasSum(settings, geometry, tensors) if "bias" in tensors else None
 
-    def per_head(number, states, totals, bias_state):
-        head = Head(settings, tensors, geometry, number)
-        # Heads that share a key and value follow each other.
-        first = tf.equal(number % head.groups, 0)
-        totals = [tf.where(first, tf.zeros_like(x), x) for x in totals]
-        rows = _Upstream(head, upstream, context, log_sums)
-        query, totals, bias_blocks = _one_head(
-            head, geometry, rows, found[0], states[0], totals, bias
-        )
+    def per_step(step, states, bias_state):
+        heads = Heads(settings, tensors, geometry, step, log_sums)
+        given = _Given(heads, upstream, context)
+        found, bias_blocks = _one_step(heads, geometry, given, rows, bias)
         states = [
-            query,
-            found[1].write_head(states[1], head.key_number, totals[0]),
-            found[2].write_head(states[2], head.key_number, totals[1]),
+            r.write(state, step, gradient)
+            for r, state, gradient in zip(rows, states, found, strict=True)
         ]
         if bias is not None:
-            bias_state = bias.add(bias_state, number, bias_blocks)
-        return states, totals, bias_state
+            bias_state = bias.add(bias_state, step, bias_blocks)
+        return states, bias_state
 
-    states, _, bias_state = loop(
-        heads,
-        per_head,
-        [rows.state for rows in found],
-        [tf.zeros(rows.shape[1:], log_sums.dtype) for rows in found[1:]],
+    states, bias_state = loop(
+        length_of(tensors["key"], 0) // maximum(keys, 1),
+        per_step,
+        [r.state for r in rows],
         () if bias is None else bias.state,
     )
-    results = map(Rows.result, found, states)
-    return (*results,) if bias is None else (*results, bias_state.stack())
+    results = map(Rows.result, rows, states)
+    return (*results,) if bias is None else (*results, bias.result(bias_state))
 
 
-class _Upstream:
-    """What the backward pass needs of each query of a head, `(T, ...)`."""
+class _Given:
+    """What the backward pass of a step is given, beside `Heads`.
 
-    def __init__(self, head: Head, upstream, context, log_sums):
-        self.log_sum = head.take_rows(log_sums)
-        gradient = head.take_rows(upstream)
-        # Where a query saw nothing, its context was no function of anything.
-        unseen = tf.math.is_inf(self.log_sum)
-        self.gradient = tf.where(unseen, tf.zeros_like(gradient), gradient)
-        along = self.gradient * head.take_rows(context)
-        self.share = tf.reduce_sum(along, 1, keepdims=True)
+    Attributes:
+        gradient: Gradient `(k * G, T, Hv)` of the context, as it was before
+            what dropout spares was scaled up.
+        share: What all keys of a query bear together, `(k * G, T, 1)`.
+        pulling: The gradient and, in one more column, the share less.
+        value: The values `(k, S, Hv + 1)`, which end on a column of ones.
+    """
+
+    def __init__(self, heads: Heads, upstream, context):
+        upstream = heads.take_rows(upstream)
+        along = upstream * heads.take_rows(context)
+        self.share = tf.reduce_sum(along, 2, keepdims=True)
+        self.gradient = upstream / heads.kept_share
+        self.pulling = tf.concat([self.gradient, -self.share], 2)
+        ones = tf.ones_like(heads.value[..., :1])
+        self.value = tf.concat([heads.value, ones], 2)
 
 
-def _one_head(
-    head: Head, geometry: Geometry, rows: _Upstream, found, state, totals, bias
-):
-    """Returns the state of `found`, gradients of key and value, and bias."""
+def _one_step(heads: Heads, geometry: Geometry, given: _Given, rows, bias):
+    """Returns gradients of query, key and value, and the bias's blocks."""
     kind = WholeSum if geometry.window is None else RollingSum
-    sums = [kind(geometry, total) for total in totals]
+    sums = [kind(geometry, x) for x in (heads.key, heads.value)]
+    queries = Blocks(geometry, heads.count, rows[0])
 
-    def per_block(block, query, key_state, value_state, bias_blocks):
+    def per_block(block, array, key_state, value_state, bias_blocks):
         pieces = geometry.pieces(block)
         parts = [
-            _one_piece(head, rows, block, index, piece)
+            _one_piece(heads, given, block, index, piece)
             for index, piece in enumerate(pieces)
         ]
         scores, of_query, of_key, of_value = map(list, zip(*parts, strict=True))
-        of_query = tf.transpose(tf.add_n(of_query) * head.scale)
-        query = found.write_block(query, head.number, block, of_query)
+        of_query = heads.to_rows(tf.add_n(of_query)) * heads.scale
         if bias is not None:
+            scores = heads.to_rows(tf.concat(scores, 1))
             bias_blocks = bias_blocks.write(
                 block, bias.of_block(pieces, scores)
             )
         return (
-            query,
+            queries.write(array, block, of_query),
             sums[0].add(key_state, block, pieces, of_key),
             sums[1].add(value_state, block, pieces, of_value),
             bias_blocks,
         )
 
-    query, key_state, value_state, bias_blocks = loop(
+    array, *states, bias_blocks = loop(
         geometry.blocks,
         per_block,
-        found.of_head(state),
+        queries.array,
         sums[0].state,
         sums[1].state,
-        () if bias is None else bias.blocks(head.dtype),
+        () if bias is None else bias.blocks(heads.count, heads.dtype),
     )
-    totals = [sums[0].result(key_state), sums[1].result(value_state)]
-    return found.end_head(state, head.number, query), totals, bias_blocks
+    found = [queries.join(array), *map(kind.result, sums, states)]
+    return found, bias_blocks
 
 
-def _one_piece(head: Head, rows: _Upstream, block, index, piece):
-    """Returns gradients of scores `(size, rows)`, query, key and value."""
-    log_sum, share = (
-        tf.transpose(head.rows(x, block)) for x in (rows.log_sum, rows.share)
-    )
-    gradient = head.rows(rows.gradient, block) / head.kept_share
-    weights = tf.exp(head.scores(block, piece) - log_sum)
-    pull = tf.matmul(head.cut(head.value, piece), gradient, transpose_b=True)
-    spared = head.spared(block, index, weights)
-    kept = weights
-    if spared is not None:
+def _one_piece(heads: Heads, given: _Given, block, index, piece):
+    """Returns gradients of scores `(k, size, G * rows)`, and of the inputs."""
+    gradient = heads.across(given.gradient, block)
+    weights = tf.exp(heads.scores(block, piece))
+    spared, kept = heads.spared(block, index, weights), weights
+    if spared is None:
+        pull = tf.matmul(
+            heads.cut(given.value, piece),
+            heads.across(given.pulling, block),
+            transpose_b=True,
+        )
+    else:
         zero = tf.zeros((), weights.dtype)
-        kept, pull = (tf.where(spared, x, zero) for x in (weights, pull))
-    scores = weights * (pull - share)
+        kept = tf.where(spared, weights, zero)
+        pull = tf.matmul(
+            heads.cut(heads.value, piece), gradient, transpose_b=True
+        )
+        share = tf.transpose(heads.across(given.share, block), (0, 2, 1))
+        pull = tf.where(spared, pull, zero) - share
+    scores = weights * pull
     return (
         scores,
-        tf.matmul(head.cut(head.key, piece), scores, transpose_a=True),
-        tf.matmul(scores, head.rows(head.query, block)),
+        tf.matmul(heads.cut(heads.key, piece), scores, transpose_a=True),
+        tf.matmul(scores, heads.across(heads.query, block)),
         tf.matmul(kept, gradient),
     )

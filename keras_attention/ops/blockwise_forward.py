@@ -1,26 +1,30 @@
 """The forward pass of the blockwise kernel.
 
-Loops over heads and, within a head, over blocks of queries. Scores lie with
-the keys down and the queries across, `(keys, rows)`: then a range of keys is
-cut without a copy, and the products run fastest.
+Loops over heads, some at a time, and within these over blocks of queries.
+Scores lie with the keys down and the queries across: so lie the operands of
+the faster products.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_attention.ops.blockwise_geometry import Geometry, length_of
+from keras_attention.ops.blockwise_geometry import (
+    Geometry,
+    length_of,
+    maximum,
+)
 from keras_attention.ops.blockwise_inputs import (
-    Head,
+    Heads,
     Settings,
     compute_dtype,
     minus_infinity,
 )
-from keras_attention.ops.blockwise_loops import (
-    Rows,
-    compiles_with_xla,
-    loop,
-)
+from keras_attention.ops.blockwise_loops import Blocks, Rows, loop
+
+# Up to here on either side of zero, exponentials of scores and their sums are
+# far from the ends of float32, and need not be shifted by the highest score.
+SAFE_SCORE = 40.0
 
 
 def forward(settings: Settings, tensors):
@@ -38,92 +42,103 @@ def forward(settings: Settings, tensors):
     geometry = settings.geometry(tensors)
     heads, length = (length_of(tensors["query"], axis) for axis in (0, 1))
     width = length_of(tensors["value"], 2)
-    dtype = tensors["query"].dtype
     exact = compute_dtype(tensors["query"])
-    contexts = Rows(dtype, (heads, length, width), geometry)
-    log_sums = Rows(exact, (heads, length, 1), geometry)
+    together = geometry.together * settings.groups_in(tensors)
+    rows = [
+        Rows(tensors["query"].dtype, (heads, length, width), together),
+        Rows(exact, (heads, length, 1), together),
+    ]
 
-    def per_head(number, *states):
-        head = Head(settings, tensors, geometry, number)
-        values = tf.concat([head.value, tf.ones_like(head.value[:, :1])], 1)
+    def per_step(step, *states):
+        heads = Heads(settings, tensors, geometry, step)
+        value = tf.concat([heads.value, tf.ones_like(heads.value[..., :1])], 2)
+        safe = _is_safe(heads, tensors)
+        blocks = [Blocks(geometry, together, r) for r in rows]
 
-        def per_block(block, *states):
-            results = _attend(head, geometry, values, block)
+        def per_block(block, *arrays):
+            found = _attend(heads, geometry, value, safe, block)
             return [
-                rows.write_block(state, number, block, result)
-                for rows, state, result in zip(
-                    (contexts, log_sums), states, results, strict=True
-                )
+                b.write(array, block, part)
+                for b, array, part in zip(blocks, arrays, found, strict=True)
             ]
 
-        begun = map(Rows.of_head, (contexts, log_sums), states)
-        ended = loop(geometry.blocks, per_block, *begun)
+        arrays = loop(geometry.blocks, per_block, *(b.array for b in blocks))
         return [
-            rows.end_head(state, number, end)
-            for rows, state, end in zip(
-                (contexts, log_sums), states, ended, strict=True
+            r.write(state, step, b.join(array))
+            for r, state, b, array in zip(
+                rows, states, blocks, arrays, strict=True
             )
         ]
 
-    states = loop(heads, per_head, contexts.state, log_sums.state)
-    return contexts.result(states[0]), log_sums.result(states[1])
+    steps = length_of(tensors["key"], 0) // maximum(geometry.together, 1)
+    states = loop(steps, per_step, *(r.state for r in rows))
+    context, log_sums = map(Rows.result, rows, states)
+    return context, log_sums
 
 
-def _attend(head: Head, geometry: Geometry, values, block):
-    """Returns the context `(rows, Hv)` and log-sum-exp `(rows, 1)` of a block.
+def _is_safe(heads: Heads, tensors):
+    """Returns whether no score can be beyond `SAFE_SCORE`.
 
-    `values` `(S, Hv + 1)` end on a column of ones. Weighted by weights not
+    By the inequality of Cauchy and Schwarz, from the lengths of the vectors.
+    """
+    if "bias" in tensors:
+        return False
+    longest = [
+        tf.reduce_max(tf.reduce_sum(tf.square(x), -1))
+        for x in (heads.query, heads.key)
+    ]
+    return longest[0] * longest[1] <= SAFE_SCORE**2
+
+
+def _attend(heads: Heads, geometry: Geometry, value, safe, block):
+    """Returns the context `(k * G, rows, Hv)` and log-sum-exp of a block.
+
+    `value` `(k, S, Hv + 1)` ends on a column of ones. Weighted by weights not
     yet normalized, it gives the sum that normalizes them.
     """
     pieces = geometry.pieces(block)
-    scores = [head.scores(block, piece) for piece in pieces]
-    highest = _highest(scores)
+    scores = [heads.scores(block, piece) for piece in pieces]
+    scores, highest = _shift(scores, safe)
     totals, sums = [], []
     for index, piece in enumerate(pieces):
-        weights = tf.exp(scores[index] - highest)
-        spared = head.spared(block, index, weights)
+        weights = tf.exp(scores[index])
+        spared = heads.spared(block, index, weights)
         if spared is not None:
-            sums.append(tf.reduce_sum(weights, 0, keepdims=True))
+            sums.append(tf.reduce_sum(weights, 1, keepdims=True))
             weights = tf.where(spared, weights, tf.zeros((), weights.dtype))
-        part = head.cut(values, piece)
+        part = heads.cut(value, piece)
         totals.append(tf.matmul(part, weights, transpose_a=True))
-    total = tf.add_n(totals)
-    normalizer = tf.add_n(sums) if sums else total[-1:]
+    total = heads.to_rows(tf.add_n(totals))
+    normalizer = heads.to_rows(tf.add_n(sums)) if sums else total[..., -1:]
     # A query that sees nothing has a sum of zero, and gets a context of zero.
     unseen = tf.equal(normalizer, 0)
-    queries_seen = head.queries_seen(block)
+    queries_seen = heads.queries_seen(block)
     if queries_seen is not None:
         unseen |= tf.logical_not(queries_seen)
     normalizer = tf.where(unseen, tf.ones_like(normalizer), normalizer)
-    context = total[:-1] / (normalizer * head.kept_share)
+    context = total[..., :-1] / (normalizer * heads.kept_share)
     context = tf.where(unseen, tf.zeros_like(context), context)
-    log_sum = highest + tf.math.log(normalizer)
+    log_sum = heads.to_rows(highest) + tf.math.log(normalizer)
     log_sum = tf.where(unseen, -minus_infinity(log_sum.dtype), log_sum)
-    return tf.transpose(context), tf.transpose(log_sum)
+    return context, log_sum
 
 
-def _highest(scores):
-    """Returns the highest score of each query, or zero if all are hidden.
+def _shift(scores, safe):
+    """Returns the scores less the highest of each query, and that one.
 
-    Args:
-        scores: List of `(keys, rows)`.
-
-    Returns:
-        A tensor `(1, rows)`.
+    Zero stands for the highest where the scores are safe as they are, or all
+    hidden.
     """
-    tops = []
-    for part in scores:
-        keys, rows = length_of(part, 0), length_of(part, 1)
-        if compiles_with_xla():
-            tops.append(tf.reduce_max(part, 0, keepdims=True))
-            continue
-        # In two steps, as one reduction over so many keys is slow.
-        groups = keys // _GROUP
-        grouped = tf.reshape(part[: groups * _GROUP], (groups, _GROUP, rows))
-        tops += [tf.reduce_max(grouped, 1), part[groups * _GROUP :]]
-    highest = tf.reduce_max(tf.concat(tops, 0), 0, keepdims=True)
-    hidden = tf.equal(highest, minus_infinity(highest.dtype))
-    return tf.where(hidden, tf.zeros_like(highest), highest)
 
+    def shifted():
+        tops = [tf.reduce_max(part, 1, keepdims=True) for part in scores]
+        highest = tf.reduce_max(tf.concat(tops, 1), 1, keepdims=True)
+        hidden = tf.equal(highest, minus_infinity(highest.dtype))
+        highest = tf.where(hidden, tf.zeros_like(highest), highest)
+        return [part - highest for part in scores], highest
 
-_GROUP = 64
+    def unshifted():
+        # Not of the first piece, which may be empty.
+        return scores, tf.zeros_like(scores[-1][:, :1])
+
+    return shifted() if safe is False else tf.cond(safe, unshifted, shifted)

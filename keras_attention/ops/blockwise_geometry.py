@@ -1,8 +1,9 @@
-"""Which rows and columns of the scores one step of a kernel works on.
+"""Which part of the scores one step of the blockwise kernel works on.
 
-Queries are taken in blocks of consecutive rows. A block is compared with the
-keys it can reach and no others, in one or two pieces: causality hides part of
-the last keys only, so that only these pay for a mask.
+A step takes some heads and, of these, a block of consecutive queries. It
+compares them with the keys that the block can reach and no others, in one or
+two pieces: causality hides part of the last keys only, so that only these pay
+for a mask.
 
 Lengths are Python integers where they are known when the graph is built, and
 scalar tensors where they are not; the arithmetic is the same.
@@ -18,11 +19,12 @@ import tensorflow as tf
 Tensor = Any
 Length = Any  # int or scalar int32 tensor
 
-# Rows of a block by the number of keys they reach, as (most keys, rows):
-# measured on two cores, float32. Fewer rows lose speed in the products;
-# more take memory.
-ROWS = ((8192, 256), (1024, 512))
-LEAST_ROWS = 128
+# Scores that a step may make, and the rows of a block, which rule where they
+# disagree: measured on two cores, float32, with and without oneDNN. Smaller
+# steps lose speed in the products, larger ones leave the cache and make
+# memory that has to be asked for anew each time.
+SCORES = 2**20
+LEAST_ROWS, MOST_ROWS = 128, 512
 # Where positions hide keys, a block also computes some that they hide, the
 # more the larger it is.
 BOUNDED_ROWS = 256
@@ -44,7 +46,7 @@ class Piece:
 
 
 class Geometry:
-    """Blocks of queries and the keys that each of them can reach.
+    """Blocks of queries, and the keys that each of them can reach.
 
     Args:
         query_length: T.
@@ -52,10 +54,14 @@ class Geometry:
         causal: As in `AttentionMask`.
         window: As in `AttentionMask`.
         offset: As in `AttentionMask`.
+        groups: Number of query heads that share a key.
+        key_heads: Number of which the key heads in all are a multiple.
+        whole: Whether ranges of keys must be of one size, as XLA wants.
 
     Attributes:
         rows: Number of queries in a block.
         blocks: Number of blocks.
+        together: Number of key heads in a step.
         padding: Queries of padding that fill the last block.
         key_padding: Keys of padding before and after the keys, so that
             blocks are compared with whole windows and diagonals.
@@ -67,16 +73,27 @@ class Geometry:
         span: Number of keys in the window or diagonal of a block.
     """
 
-    def __init__(self, query_length, key_length, causal, window, offset):
+    def __init__(
+        self,
+        query_length,
+        key_length,
+        causal,
+        window,
+        offset,
+        groups=1,
+        key_heads=1,
+        whole=False,
+    ):
         self.query_length, self.key_length = query_length, key_length
-        self.causal = causal
+        self.causal, self._whole = causal, whole
         if window is not None:
             # No two positions are further apart.
             farthest = maximum(query_length + offset, key_length - offset)
             window = maximum(minimum(window, farthest), 1)
         self.window = window
-        self.rows = self._choose_rows()
+        self.rows = self._choose_rows(groups)
         self.blocks = maximum(-(-query_length // self.rows), 1)
+        self.together = self._choose_heads(groups, key_heads)
         self.padding = self.blocks * self.rows - query_length
         self.key_padding, self.padding_seen = (0, 0), False
         if causal or window is not None:
@@ -89,26 +106,41 @@ class Geometry:
             return [Piece(0, None)]
         start = self.first + block * self.rows
         ahead = tf.range(self.span)[:, None] - tf.range(self.rows)[None]
-        if self.window is None:
-            return [Piece(0, start), Piece(start, self.span, ahead <= 0)]
-        width = self.window if self.causal else 2 * self.window - 1
-        return [Piece(start, self.span, (ahead >= 0) & (ahead < width))]
+        if self.window is not None:
+            width = self.window if self.causal else 2 * self.window - 1
+            return [Piece(start, self.span, (ahead >= 0) & (ahead < width))]
+        if self._whole:
+            last = start + tf.range(self.rows)
+            keys = tf.range(self.keys_in_all)
+            return [Piece(0, None, keys[:, None] <= last[None])]
+        return [Piece(0, start), Piece(start, self.span, ahead <= 0)]
 
-    def _choose_rows(self):
-        reach = self.key_length
+    def _reach(self):
+        if self.window is None:
+            return self.key_length
+        return minimum(self.key_length, 2 * self.window)
+
+    def _choose_rows(self, groups):
+        most, bounded = MOST_ROWS, self.causal or self.window is not None
+        if bounded:
+            most = BOUNDED_ROWS
         if self.window is not None:
-            reach = minimum(reach, self.window)
-        bounded = self.causal or self.window is not None
-        rows = LEAST_ROWS
-        for longest, more in ROWS:
-            more = min(more, BOUNDED_ROWS) if bounded else more
-            rows = where(reach <= longest, maximum(rows, more), rows)
-        if self.window is not None:
-            rows = where(self.window <= BOUNDED_ROWS, LEAST_ROWS, rows)
+            most = where(self.window <= BOUNDED_ROWS, LEAST_ROWS, most)
+        rows = SCORES // maximum(groups, 1) // maximum(self._reach(), 1)
+        rows = maximum(minimum(rows, most), LEAST_ROWS)
         blocks = maximum(-(-self.query_length // rows), 1)
         # Of even size, and of whole vectors of numbers.
         even = maximum(-(-self.query_length // blocks), 1)
         return where(blocks == 1, even, -(-even // 8) * 8)
+
+    def _choose_heads(self, groups, key_heads):
+        most = SCORES // maximum(groups, 1) // self.rows
+        most = most // maximum(self._reach(), 1)
+        together = 1
+        for heads in range(2, key_heads + 1):
+            if key_heads % heads == 0:
+                together = where(most >= heads, heads, together)
+        return together
 
     def _pad_keys(self, offset):
         before = 0 if self.window is None else self.window - 1
@@ -134,6 +166,11 @@ def length_of(tensor, axis) -> Length:
     return tf.shape(tensor)[axis] if static is None else static
 
 
+def lengths_of(tensor) -> list[Length]:
+    """Returns all dimensions, as integers where they are known."""
+    return [length_of(tensor, axis) for axis in range(len(tensor.shape))]
+
+
 def minimum(first, second) -> Length:
     """Returns the lesser of two lengths."""
     if isinstance(first, int) and isinstance(second, int):
@@ -153,3 +190,18 @@ def where(condition, first, second) -> Length:
     if isinstance(condition, bool):
         return first if condition else second
     return tf.where(condition, first, second)
+
+
+def compiles_with_xla() -> bool:
+    """Returns whether the graph now built is to be compiled by XLA."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        # TensorFlow has no public name for this. Where there is none at all,
+        # the answer is the safe one.
+        context = getattr(graph, "_get_control_flow_context", None)
+        if context is None:
+            return True
+        if getattr(context(), "IsXLAContext", bool)():
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False

@@ -1,4 +1,4 @@
-"""What the blockwise kernel reads: one head at a time, one block at a time.
+"""What the blockwise kernel reads: some heads at a time, block by block.
 
 All leading axes are flattened to one, the heads. Masks and biases that are
 shared between heads are kept once, next to a vector that says which of them
@@ -8,12 +8,20 @@ belongs to which head.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
 import tensorflow as tf
 
-from keras_attention.ops.blockwise_geometry import Geometry, Piece, length_of
+from keras_attention.ops.blockwise_geometry import (
+    Geometry,
+    Piece,
+    compiles_with_xla,
+    length_of,
+    lengths_of,
+    maximum,
+)
 from keras_attention.ops.masks import AttentionMask
 
 Tensor = Any
@@ -31,6 +39,10 @@ class Settings:
         offset: As in `AttentionMask`, or None where it is a tensor.
         groups: Number of query heads that share a key and value, or None
             where that is unknown.
+        key_heads: Number of key heads in an entry of the batch, 1 where
+            that is unknown.
+        shared: Names of the tensors that are alike for all heads of an
+            entry of the batch.
         dense_scores: Number of scores of a head, T * S, up to which they are
             written out.
     """
@@ -41,6 +53,8 @@ class Settings:
     window: int | None
     offset: int | None
     groups: int | None
+    key_heads: int = 1
+    shared: frozenset[str] = frozenset()
     dense_scores: int = 0
 
     def geometry(self, tensors) -> Geometry:
@@ -52,7 +66,17 @@ class Settings:
             self.causal,
             self.window,
             offset,
+            self.groups_in(tensors),
+            self.key_heads,
+            whole=compiles_with_xla(),
         )
+
+    def groups_in(self, tensors):
+        """Returns how many query heads share a key and value."""
+        if self.groups is not None:
+            return self.groups
+        heads = length_of(tensors["query"], 0)
+        return heads // maximum(length_of(tensors["key"], 0), 1)
 
 
 def flatten(
@@ -124,16 +148,18 @@ def _owners(static, part, lead) -> Tensor:
     return tf.reshape(tf.broadcast_to(numbers, lead), [-1])
 
 
-class Head:
-    """The rows of one query head and of its key and value head.
+class Heads:
+    """The rows that a step works on: some key heads and their query heads.
+
+    Queries that share a key head are laid side by side in products with it,
+    so that it is not repeated: scores are `(k, size, G * rows)` for k key
+    heads of G query heads each.
 
     Attributes:
-        number: Index of the query head.
-        query: The scaled query `(T, H)`, padded to whole blocks.
-        key: The key `(S, H)`, padded for windows.
-        value: The value `(S, Hv)`, padded for windows.
-        key_number: Index of the key and value head.
-        groups: Number of query heads that share it.
+        count: Number of query heads, k * G.
+        query: The scaled queries `(k * G, T, H)`, padded to whole blocks.
+        key: The keys `(k, S, H)`, padded for windows.
+        value: The values `(k, S, Hv)`, padded for windows.
         dtype: Dtype to compute in.
         scale: The scale as a tensor.
         kept_share: Share of the weights that dropout spares.
@@ -142,141 +168,196 @@ class Head:
         settings: The `Settings` of the call.
         tensors: As `flatten` returns them.
         geometry: The `Geometry` of the call.
-        number: Index of the query head.
+        step: Number of the step.
+        log_sums: Numbers `(heads, T, 1)` to subtract from the scores.
     """
 
-    def __init__(self, settings: Settings, tensors, geometry: Geometry, number):
+    def __init__(
+        self,
+        settings: Settings,
+        tensors,
+        geometry: Geometry,
+        step,
+        log_sums=None,
+    ):
         self._settings, self._tensors = settings, tensors
-        self._geometry, self.number = geometry, number
-        self.groups = settings.groups or (
-            length_of(tensors["query"], 0) // length_of(tensors["key"], 0)
-        )
-        self.key_number = number // self.groups
+        self._geometry, self._step = geometry, step
+        self._groups = settings.groups_in(tensors)
+        self._keys = geometry.together
+        self.count = self._keys * self._groups
         self.dtype = compute_dtype(tensors["query"])
         self.scale = tf.constant(settings.scale, self.dtype)
         self.kept_share = tf.constant(1.0 - settings.dropout, self.dtype)
         self.query = self.take_rows(tensors["query"]) * self.scale
         self.key = self._take_keys(tensors["key"])
         self.value = self._take_keys(tensors["value"])
-        self._sought, self._offered = self._with_hidden_keys()
-        self._parts = {
-            name: self._take_part(name)
-            for name in ("bias", "full")
-            if name in tensors
-        }
+        self._sought, self._offered = [self.query], [self.key]
+        self._add_hidden_keys()
+        if log_sums is not None:
+            self._sought.append(-self.take_rows(log_sums))
+            self._offered.append(tf.ones_like(self.key[..., :1]))
+        self._sought = tf.concat(self._sought, 2)
+        self._offered = tf.concat(self._offered, 2)
 
     def take_rows(self, tensor) -> Tensor:
-        """Returns this head of `(heads, T, X)`, padded to whole blocks."""
-        rows = tf.cast(tensor[self.number], self.dtype)
-        return pad(rows, (0, self._geometry.padding))
+        """Returns the rows of `(heads, T, X)`, padded to whole blocks."""
+        rows = self._take(tensor, self.count)
+        return pad(rows, (0, 0), (0, self._geometry.padding))
 
-    def rows(self, tensor, block) -> Tensor:
-        """Returns the rows of a block of `(T, X)`."""
-        rows = self._geometry.rows
-        return tf.slice(tensor, [block * rows, 0], [rows, length_of(tensor, 1)])
+    def across(self, rows, block) -> Tensor:
+        """Returns a block of `(k * G, T, X)` as `(k, G * rows, X)`."""
+        rows = self._block(rows, block)
+        shape = (self._keys, self._groups * self._geometry.rows)
+        return tf.reshape(rows, (*shape, length_of(rows, 2)))
+
+    def to_rows(self, columns) -> Tensor:
+        """Returns `(k, X, G * rows)` as `(k * G, rows, X)`."""
+        shape = (self.count, self._geometry.rows, length_of(columns, 1))
+        return tf.reshape(tf.transpose(columns, (0, 2, 1)), shape)
 
     def scores(self, block, piece: Piece) -> Tensor:
-        """Returns the scores of a block, keys down: `(size, rows)`."""
+        """Returns the scores of a block, `(k, size, G * rows)`."""
         scores = tf.matmul(
             self.cut(self._offered, piece),
-            self.rows(self._sought, block),
+            self.across(self._sought, block),
             transpose_b=True,
         )
-        if "bias" in self._parts:
-            scores += self._across("bias", block, piece)
-        visible = piece.visible
-        if "full" in self._parts:
-            full = self._across("full", block, piece)
-            visible = full if visible is None else visible & full
-        if visible is None:
+        visible = self._visible(block, piece)
+        if visible is None and "bias" not in self._tensors:
             return scores
-        return tf.where(visible, scores, minus_infinity(self.dtype))
+        shape = lengths_of(scores)
+        rows = self._geometry.rows
+        scores = tf.reshape(scores, (*shape[:2], self._groups, rows))
+        if "bias" in self._tensors:
+            # Minus infinity is hidden through the mask; as a number it would
+            # turn a wholly hidden row into NaN.
+            bias = tf.cast(self._part("bias", block, piece), self.dtype)
+            scores += tf.maximum(bias, self.dtype.min)
+        if visible is not None:
+            scores = tf.where(visible, scores, minus_infinity(self.dtype))
+        return tf.reshape(scores, shape)
+
+    def queries_seen(self, block) -> Tensor:
+        """Returns which queries are no padding, `(k * G or 1, rows, 1)`."""
+        if "queries" not in self._tensors:
+            return None
+        seen = self._padding("queries")[:, :, None]
+        seen = pad(seen, (0, 0), (0, self._geometry.padding))
+        return self._block(seen, block)
 
     def cut(self, keys, piece: Piece) -> Tensor:
-        """Returns the rows `(size, X)` of a piece of `(S, X)`."""
-        return _cut(keys, piece)
+        """Returns the rows `(k, size, X)` of a piece of `(k, S, X)`."""
+        if piece.size is None:
+            return keys
+        heads, _, width = lengths_of(keys)
+        return tf.slice(keys, [0, piece.start, 0], [heads, piece.size, width])
 
     def spared(self, block, index, weights) -> Tensor:
-        """Returns which weights `(size, rows)` dropout spares, or None.
+        """Returns which weights of a piece dropout spares, or None.
 
-        Drawn from the block's own seed, hence the same each time.
+        Drawn from the piece's own seed, hence the same each time.
         """
         if not self._settings.dropout:
             return None
-        place = tf.stack([self.number, 2 * block + index])
+        place = tf.stack([self._step, 2 * block + index])
         seed = self._tensors["seed"] + tf.cast(place, "int64")
         draws = tf.random.stateless_uniform(tf.shape(weights), seed)
         return draws >= self._settings.dropout
 
-    def queries_seen(self, block) -> Tensor:
-        """Returns which queries are no padding, `(1, rows)`, or None."""
-        if "queries" not in self._tensors:
-            return None
-        owner = self._tensors["queries_of"][self.number]
-        seen = self._tensors["queries"][owner][:, None]
-        seen = pad(seen, (0, self._geometry.padding))
-        return tf.transpose(self.rows(seen, block))
+    def _block(self, rows, block):
+        heads, _, width = lengths_of(rows)
+        size = self._geometry.rows
+        return tf.slice(rows, [0, block * size, 0], [heads, size, width])
+
+    def _take(self, tensor, count):
+        _, length, width = lengths_of(tensor)
+        first = self._step * count
+        rows = tf.slice(tensor, [first, 0, 0], [count, length, width])
+        return tf.cast(rows, self.dtype)
 
     def _take_keys(self, tensor):
-        keys = tf.cast(tensor[self.key_number], self.dtype)
-        return pad(keys, self._geometry.key_padding)
+        keys = self._take(tensor, self._keys)
+        return pad(keys, (0, 0), self._geometry.key_padding)
 
-    def _with_hidden_keys(self):
-        """Query and key, with hidden keys' scores at minus infinity.
+    def _add_hidden_keys(self):
+        """Puts the scores of hidden keys at minus infinity.
 
-        One more column of the product does it: ones times minus infinity.
+        One more column of the product does it: ones times that number.
         """
-        padding_seen = self._geometry.padding_seen
-        if "keys" not in self._tensors and not padding_seen:
-            return self.query, self.key
-        if "keys" in self._tensors:
-            owner = self._tensors["keys_of"][self.number]
-            seen = self._tensors["keys"][owner]
-        else:
-            seen = tf.ones([self._geometry.key_length], "bool")
-        seen = pad(seen[:, None], self._geometry.key_padding)
+        geometry = self._geometry
+        if not self._hides_by_column() and not geometry.padding_seen:
+            return
+        shape = (self._keys, geometry.key_length)
+        seen = tf.ones(shape, "bool")
+        if self._hides_by_column():
+            seen = tf.broadcast_to(self._padding("keys"), shape)
+        seen = pad(seen[:, :, None], (0, 0), geometry.key_padding)
         zero = tf.zeros((), self.dtype)
-        column = tf.where(seen, zero, minus_infinity(self.dtype))
-        ones = tf.ones_like(self.query[:, :1])
-        return (
-            tf.concat([self.query, ones], axis=1),
-            tf.concat([self.key, column], axis=1),
-        )
+        self._sought.append(tf.ones_like(self.query[:, :, :1]))
+        self._offered.append(tf.where(seen, zero, minus_infinity(self.dtype)))
 
-    def _take_part(self, name):
-        """Returns this head's `(T, S)` of a mask or bias, padded like both."""
-        owner = self._tensors[f"{name}_of"][self.number]
-        _, length, keys = self._tensors[name].shape
-        return pad(
-            self._tensors[name][owner],
-            (0, 0) if length == 1 else (0, self._geometry.padding),
-            (0, 0) if keys == 1 else self._geometry.key_padding,
-        )
+    def _hides_by_column(self):
+        """Whether queries that share a key head see the same keys."""
+        alike = self._groups_are_one() or "keys" in self._settings.shared
+        return alike and "keys" in self._tensors
 
-    def _across(self, name, block, piece):
-        """Returns a block of a mask or bias, turned to `(size, rows)`."""
-        part, (_, length, keys) = self._parts[name], self._tensors[name].shape
-        if length != 1:
-            part = self.rows(part, block)
-        if keys != 1:
-            part = _cut(part, piece, axis=1)
-        if name == "bias":
-            # Minus infinity is hidden through the mask; as a number it would
-            # turn a wholly hidden row into NaN.
-            part = tf.maximum(tf.cast(part, self.dtype), self.dtype.min)
-        return tf.transpose(part)
+    def _groups_are_one(self):
+        return isinstance(self._groups, int) and self._groups == 1
 
+    def _owners(self, name):
+        """Returns which entries of a mask or bias the step's heads use.
 
-def _cut(tensor, piece: Piece, axis=0) -> Tensor:
-    """Returns a piece along an axis. Along the first, that copies nothing."""
-    if piece.size is None:
-        return tensor
-    if isinstance(piece.start, int) and piece.start == 0:
-        return tensor[: piece.size] if axis == 0 else tensor[:, : piece.size]
-    # Unlike the above, of a size known to XLA though the start is not.
-    start, size = [0, 0], [length_of(tensor, 0), length_of(tensor, 1)]
-    start[axis], size[axis] = piece.start, piece.size
-    return tf.slice(tensor, start, size)
+        A vector for each head, or of one entry if that serves them all.
+        """
+        count = self.count
+        first = [self._step * count]
+        size = [1 if name in self._settings.shared else count]
+        return tf.slice(self._tensors[f"{name}_of"], first, size)
+
+    def _padding(self, name):
+        """Returns a padding mask `(k * G or 1, length)`."""
+        return tf.gather(self._tensors[name], self._owners(name))
+
+    def _visible(self, block, piece):
+        """Returns what may be seen, `(k, size, G, rows)` when broadcast."""
+        parts = []
+        if piece.visible is not None:
+            parts.append(piece.visible[None, :, None])
+        if "full" in self._tensors:
+            parts.append(self._part("full", block, piece))
+        if "keys" in self._tensors and not self._hides_by_column():
+            keys = self._padding("keys")[:, :, None]
+            keys = pad(keys, (0, 0), self._geometry.key_padding)
+            keys = tf.transpose(self.cut(keys, piece), (0, 2, 1))
+            parts.append(self._turn(keys, "keys"))
+        return functools.reduce(tf.logical_and, parts) if parts else None
+
+    def _part(self, name, block, piece):
+        """Returns a block of a mask or bias, like `_visible`."""
+        part, geometry = self._tensors[name], self._geometry
+        entries, length, keys = lengths_of(part)
+        rows = tf.zeros((1,), "int32")
+        if part.shape[1] != 1:
+            # In place of rows beyond the last one, that one again.
+            rows = block * geometry.rows + tf.range(geometry.rows)
+            rows = tf.minimum(rows, length - 1)
+        rows = self._owners(name)[:, None] * length + rows
+        found = tf.gather(tf.reshape(part, (entries * length, keys)), rows)
+        if part.shape[2] != 1:
+            found = pad(found, (0, 0), (0, 0), geometry.key_padding)
+            if piece.size is not None:
+                heads, rows, _ = lengths_of(found)
+                size = [heads, rows, piece.size]
+                found = tf.slice(found, [0, 0, piece.start], size)
+        return self._turn(found, name)
+
+    def _turn(self, part, name):
+        """Turns `(k * G or 1, rows, size)` to `(k, size, G, rows)`."""
+        lead = (self._keys, self._groups)
+        if name in self._settings.shared:
+            lead = (1, 1)
+        _, rows, size = lengths_of(part)
+        return tf.transpose(tf.reshape(part, (*lead, rows, size)), (0, 3, 1, 2))
 
 
 def compute_dtype(tensor) -> tf.DType:

@@ -13,7 +13,9 @@ import tensorflow as tf
 from keras_attention.ops.blockwise_geometry import (
     Geometry,
     Piece,
+    compiles_with_xla,
     length_of,
+    lengths_of,
 )
 from keras_attention.ops.blockwise_inputs import pad
 
@@ -42,215 +44,226 @@ def array(dtype, size, shape) -> tf.TensorArray:
 
 
 class Rows:
-    """Gathers rows `(heads, length, width)`, block by block, in a loop.
+    """Gathers rows `(heads, length, width)`, some heads at a time, in a loop.
 
-    Each block is written to its place in one tensor, which is the result. XLA
-    cannot write to a place that it does not know beforehand; there, blocks
-    are listed and joined, which takes memory for the result twice.
+    They are written to their place in one tensor, which is the result. XLA
+    cannot write to a place that it does not know beforehand; there, they are
+    listed and joined, which takes memory for the result twice.
 
     Args:
         dtype: Dtype of the result.
         shape: Shape of the result, three lengths.
-        geometry: The `Geometry` of the call.
+        together: Number of heads at a time, which divides that of all.
 
     Attributes:
-        state: What to begin the loop over heads with.
+        dtype: Dtype of the result.
+        shape: Shape of the result.
+        state: What to begin the loop with.
     """
 
-    def __init__(self, dtype, shape, geometry: Geometry):
-        self._dtype, self._geometry = dtype, geometry
-        self.shape = tuple(shape)
+    def __init__(self, dtype, shape, together):
+        self.dtype, self.shape = dtype, tuple(shape)
+        self._together = together
         self._in_place = not compiles_with_xla()
         if self._in_place:
             self.state = tf.zeros((math.prod(self.shape),), dtype)
         else:
-            self.state = array(dtype, shape[0], shape[1:])
+            steps = shape[0] // together
+            self.state = array(dtype, steps, (together, *shape[1:]))
 
-    def of_head(self, state):
-        """Returns what to begin the loop over the blocks of a head with."""
-        if self._in_place:
-            return state
-        blocks, rows = self._geometry.blocks, self._geometry.rows
-        return array(self._dtype, blocks, (rows, self.shape[2]))
-
-    def write_block(self, state, head, block, rows):
-        """Writes a block's rows and returns the head's state."""
-        rows = tf.cast(rows, self._dtype)
+    def write(self, state, step, rows):
+        """Writes the rows of a step and returns the state."""
+        rows = tf.cast(rows, self.dtype)
         if not self._in_place:
-            return state.write(block, rows)
-        start = block * self._geometry.rows
-        left = self.shape[1] - start
-        return self._put(state, head, start, rows[:left])
-
-    def end_head(self, state, head, head_state):
-        """Returns the state after the last block of a head."""
-        if self._in_place:
-            return head_state
-        rows = tf.reshape(head_state.stack(), (-1, self.shape[2]))
-        return state.write(head, rows[: self.shape[1]])
-
-    def write_head(self, state, head, rows):
-        """Writes all rows of a head and returns the state."""
-        rows = tf.cast(rows, self._dtype)
-        if self._in_place:
-            return self._put(state, head, 0, rows)
-        return state.write(head, rows)
-
-    def result(self, state):
-        """Returns the rows of all heads, `(heads, length, width)`."""
-        if self._in_place:
-            return tf.reshape(state, self.shape)
-        return state.stack()
-
-    def _put(self, state, head, start, rows):
-        _, length, width = (tf.cast(n, "int64") for n in self.shape)
-        row = tf.cast(head, "int64") * length + tf.cast(start, "int64")
-        begin = row * width
-        end = begin + tf.size(rows, "int64")
+            return state.write(step, rows)
+        size = tf.size(rows, "int64")
+        begin = tf.cast(step, "int64") * size
         # On one axis, as that is copied whole and not number by number.
         written = tf.raw_ops.TensorStridedSliceUpdate(
             input=state,
             begin=[begin],
-            end=[end],
+            end=[begin + size],
             strides=tf.ones((1,), "int64"),
             value=tf.reshape(rows, [-1]),
         )
         return tf.ensure_shape(written, state.shape)
 
-
-def compiles_with_xla() -> bool:
-    """Returns whether the graph now built is to be compiled by XLA."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        # TensorFlow has no public name for this. Where there is none at all,
-        # the answer is the safe one.
-        context = getattr(graph, "_get_control_flow_context", None)
-        if context is None:
-            return True
-        if getattr(context(), "IsXLAContext", bool)():
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False
+    def result(self, state):
+        """Returns the rows of all heads, `(heads, length, width)`."""
+        rows = state if self._in_place else state.stack()
+        return tf.reshape(rows, self.shape)
 
 
-class WholeSum:
-    """Adds up rows `(S, X)` of which each block gives a beginning.
+class Blocks:
+    """Gathers the rows of one step, block by block.
 
     Args:
         geometry: The `Geometry` of the call.
-        start: Tensor `(S, X)` to begin with.
+        together: Number of heads in a step.
+        rows: The `Rows` that the step's belong to.
+
+    Attributes:
+        array: What to begin the loop with.
     """
 
-    def __init__(self, geometry: Geometry, start):
+    def __init__(self, geometry: Geometry, together, rows: Rows):
+        _, self._length, self._width = rows.shape
+        self._together = together
+        shape = (together, geometry.rows, self._width)
+        self._dtype = rows.dtype
+        self.array = array(rows.dtype, geometry.blocks, shape)
+
+    def write(self, array, block, rows):
+        """Writes a block's `(together, rows, width)`; returns the array."""
+        return array.write(block, tf.cast(rows, self._dtype))
+
+    def join(self, array):
+        """Returns the rows `(together, length, width)`."""
+        blocks = tf.transpose(array.stack(), (1, 0, 2, 3))
+        shape = (self._together, -1, self._width)
+        return tf.reshape(blocks, shape)[:, : self._length]
+
+
+class WholeSum:
+    """Adds up rows `(k, S, X)` of which each block gives a beginning.
+
+    Args:
+        geometry: The `Geometry` of the call.
+        like: Padded tensor of the shape and dtype of the sum.
+    """
+
+    def __init__(self, geometry: Geometry, like):
         self._geometry = geometry
-        self.state = (pad(start, geometry.key_padding),)
+        self.state = (tf.zeros_like(like),)
 
     def add(self, state, block, pieces: list[Piece], parts):
-        """Returns the state with `parts` `(size, X)` of a block added."""
+        """Returns the state with `parts` `(k, size, X)` of a block added."""
+        del block
         (total,) = state
         if pieces[0].size is None:
             return (total + parts[0],)
-        # Filled up to the whole length by hand: XLA knows no padding by an
-        # amount that differs from step to step.
+        # Filled up to the whole length, for a sum adds whole tensors.
         reached = sum(piece.size for piece in pieces)
-        rest = tf.zeros_like(total)[reached:]
-        added = tf.concat([*parts, rest], 0)[: self._geometry.keys_in_all]
-        return (total + tf.ensure_shape(added, total.shape),)
+        rest = tf.zeros_like(total)[:, reached:]
+        added = tf.concat([*parts, rest], 1)[:, : self._geometry.keys_in_all]
+        return (tf.ensure_shape(total + added, total.shape),)
 
     def result(self, state):
-        """Returns the sum `(S, X)`."""
+        """Returns the sum `(k, S, X)` without padding."""
         front, _ = self._geometry.key_padding
-        return state[0][front : front + self._geometry.key_length]
+        return state[0][:, front : front + self._geometry.key_length]
 
 
 class RollingSum:
-    """Adds up rows `(S, X)` of which each block gives one window.
+    """Adds up rows `(k, S, X)` of which each block gives one window.
 
     Only the rows that windows still to come overlap are held as a sum; those
     that no later window reaches are put away.
 
     Args:
         geometry: The `Geometry` of the call.
-        start: Tensor `(S, X)` to begin with.
+        like: Padded tensor of the shape and dtype of the sum.
     """
 
-    def __init__(self, geometry: Geometry, start):
-        self._geometry, self._start = geometry, start
-        width, dtype = length_of(start, 1), start.dtype
-        done = array(dtype, geometry.blocks, (geometry.rows, width))
-        self.state = (tf.zeros((geometry.span, width), dtype), done)
+    def __init__(self, geometry: Geometry, like):
+        self._geometry = geometry
+        heads, _, self._width = lengths_of(like)
+        shape = (heads, geometry.rows, self._width)
+        done = array(like.dtype, geometry.blocks, shape)
+        window = tf.zeros((heads, geometry.span, self._width), like.dtype)
+        self.state = (window, done)
 
     def add(self, state, block, pieces: list[Piece], parts):
-        """Returns the state with `parts` `(size, X)` of a block added."""
+        """Returns the state with `parts` `(k, size, X)` of a block added."""
+        del pieces
         total, done = state
         total = total + parts[0]
         rows = self._geometry.rows
-        done = done.write(block, total[:rows])
-        fresh = tf.zeros_like(total)[:rows]
-        rolled = tf.concat([total[rows:], fresh], 0)
+        done = done.write(block, total[:, :rows])
+        fresh = tf.zeros_like(total)[:, :rows]
+        rolled = tf.concat([total[:, rows:], fresh], 1)
         return tf.ensure_shape(rolled, total.shape), done
 
     def result(self, state):
-        """Returns the sum `(S, X)`."""
+        """Returns the sum `(k, S, X)` without padding."""
         total, done = state
         geometry = self._geometry
-        done = tf.reshape(done.stack(), (-1, length_of(total, 1)))
-        rolled = tf.concat([done, total[: geometry.span - geometry.rows]], 0)
+        done = tf.transpose(done.stack(), (1, 0, 2, 3))
+        heads = length_of(total, 0)
+        done = tf.reshape(done, (heads, -1, self._width))
+        open_rows = total[:, : geometry.span - geometry.rows]
+        rolled = tf.concat([done, open_rows], 1)
         last = (geometry.blocks - 1) * geometry.rows + geometry.span
         behind = geometry.keys_in_all - geometry.first - last
-        padded = pad(rolled, (geometry.first, behind))
+        padded = pad(rolled, (0, 0), (geometry.first, behind))
         front, _ = geometry.key_padding
-        return self._start + padded[front : front + geometry.key_length]
+        return padded[:, front : front + geometry.key_length]
 
 
 class BiasSum:
     """Adds up the gradient of a bias `(M, T, S)`, where T and S may be 1.
 
     Args:
+        settings: The `Settings` of the call.
         geometry: The `Geometry` of the call.
-        bias: The bias.
-        owners: Which of the M entries belongs to each head, `(heads,)`.
+        tensors: As `blockwise_inputs.flatten` returns them.
     """
 
-    def __init__(self, geometry: Geometry, bias, owners):
-        self._geometry, self._bias, self._owners = geometry, bias, owners
-        self._one_row, self._one_column = (n == 1 for n in bias.shape[1:])
-        entries = array(bias.dtype, length_of(bias, 0), bias.shape[1:])
-        self.state = entries.unstack(tf.zeros_like(bias))
+    def __init__(self, settings, geometry: Geometry, tensors):
+        self._geometry, self._bias = geometry, tensors["bias"]
+        self._owners = tensors["bias_of"]
+        self._shared = "bias" in settings.shared
+        self._together = geometry.together * settings.groups_in(tensors)
+        self._one_row, self._one_column = (n == 1 for n in self._bias.shape[1:])
+        entries, *shape = lengths_of(self._bias)
+        entries = array(self._bias.dtype, entries, shape)
+        self.state = entries.unstack(tf.zeros_like(self._bias))
 
-    def blocks(self, dtype) -> tf.TensorArray:
-        """Returns an array for what each block of one head gives."""
-        rows = 1 if self._one_row else self._geometry.rows
-        columns = 1 if self._one_column else self._geometry.key_length
-        return array(dtype, self._geometry.blocks, (rows, columns))
-
-    def of_block(self, pieces: list[Piece], parts):
-        """Turns gradients of scores, `(size, rows)`, to a block's rows."""
-        rows = tf.concat(parts, 0)
-        if self._one_row:
-            rows = tf.reduce_sum(rows, 1, keepdims=True)
-        if self._one_column:
-            return tf.transpose(tf.reduce_sum(rows, 0, keepdims=True))
-        if pieces[0].size is None:
-            return tf.transpose(rows)
+    def blocks(self, together, dtype) -> tf.TensorArray:
+        """Returns an array for what each block of a step gives."""
         geometry = self._geometry
-        zeros = (geometry.keys_in_all, length_of(rows, 1))
-        zeros = tf.zeros(zeros, rows.dtype)
-        start = pieces[0].start
-        stop = start + sum(piece.size for piece in pieces)
-        rows = tf.concat([zeros[:start], rows, zeros[stop:]], 0)
-        front, _ = geometry.key_padding
-        return tf.transpose(rows[front : front + geometry.key_length])
+        heads = 1 if self._shared else together
+        rows = 1 if self._one_row else geometry.rows
+        columns = 1 if self._one_column else geometry.key_length
+        return array(dtype, geometry.blocks, (heads, rows, columns))
 
-    def add(self, state, number, blocks) -> tf.TensorArray:
-        """Returns the state with the blocks of one head added."""
+    def of_block(self, pieces: list[Piece], scores):
+        """Reduces gradients of scores `(k * G, rows, size)` to the bias's."""
+        ones = (self._shared, self._one_row, self._one_column)
+        axes = [axis for axis, one in enumerate(ones) if one]
+        scores = tf.reduce_sum(scores, axes, keepdims=True)
+        if self._one_column:
+            return scores
+        geometry = self._geometry
+        if pieces[0].size is not None:
+            heads, rows, _ = lengths_of(scores)
+            zeros = (heads, rows, geometry.keys_in_all)
+            zeros = tf.zeros(zeros, scores.dtype)
+            start = pieces[0].start
+            stop = start + sum(piece.size for piece in pieces)
+            around = [zeros[:, :, :start], scores, zeros[:, :, stop:]]
+            scores = tf.concat(around, 2)
+        front, _ = geometry.key_padding
+        return scores[:, :, front : front + geometry.key_length]
+
+    def add(self, state, step, blocks) -> tf.TensorArray:
+        """Returns the state with the blocks of a step added."""
         rows = blocks.stack()
         if self._one_row:
             rows = tf.reduce_sum(rows, 0)
         else:
-            columns = 1 if self._one_column else self._geometry.key_length
-            rows = tf.reshape(rows, (-1, columns))
-            rows = rows[: self._geometry.query_length]
-        owner = self._owners[number]
-        total = state.read(owner) + tf.cast(rows, self._bias.dtype)
-        return state.write(owner, total)
+            heads, columns = length_of(rows, 1), length_of(rows, 3)
+            rows = tf.transpose(rows, (1, 0, 2, 3))
+            rows = tf.reshape(rows, (heads, -1, columns))
+            rows = rows[:, : self._geometry.query_length]
+        rows = tf.cast(rows, self._bias.dtype)
+
+        def add_one(number, state):
+            owner = self._owners[step * self._together + number]
+            return (state.write(owner, state.read(owner) + rows[number]),)
+
+        return loop(length_of(rows, 0), add_one, state)[0]
+
+    def result(self, state):
+        """Returns the gradient `(M, T, S)`."""
+        return state.stack()
