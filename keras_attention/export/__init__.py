@@ -3,7 +3,15 @@
 from keras_attention.export.checks import check
 from keras_attention.export.client import Client
 from keras_attention.export.folder import versions
+from keras_attention.export.generator import export_generator
 from keras_attention.export.report import Report
 from keras_attention.export.savedmodel import export_for_serving
 
-__all__ = ["Client", "Report", "check", "export_for_serving", "versions"]
+__all__ = [
+    "Client",
+    "Report",
+    "check",
+    "export_for_serving",
+    "export_generator",
+    "versions",
+]

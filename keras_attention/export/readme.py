@@ -141,9 +141,10 @@ def _readable(value, key):
 
 
 def _answer(outputs, rows):
-    text = json.dumps(answer_body(outputs, rows))
-    if len(text) <= _LONGEST_SHOWN:
-        return text
+    if sum(value.size for value in outputs.values()) <= _LONGEST_SHOWN:
+        text = json.dumps(answer_body(outputs, rows))
+        if len(text) <= _LONGEST_SHOWN:
+            return text
     shapes = {name: value.shape for name, value in outputs.items()}
     return f"arrays of the shapes {shapes}"
 

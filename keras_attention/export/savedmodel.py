@@ -1,39 +1,13 @@
 """From a trained Keras model to a version folder of a model server."""
 
-import dataclasses
 import logging
-from collections.abc import Callable
 
 import keras
-import tensorflow as tf
 
-from keras_attention.export.folder import (
-    check_base_path,
-    check_version,
-    locked,
-    staged,
-)
 from keras_attention.export.interface import read_interface
-from keras_attention.export.messages import (
-    has_serving_api,
-    predict_request,
-    serving_api,
-    write_warm_up,
-)
-from keras_attention.export.metadata import (
-    read_graph,
-    read_signatures,
-    write_metadata,
-)
 from keras_attention.export.preprocessing import (
     examples_function,
     text_function,
-)
-from keras_attention.export.readme import write_readme
-from keras_attention.export.server_files import (
-    check_label,
-    check_name,
-    write_server_files,
 )
 from keras_attention.export.signatures import (
     attention_function,
@@ -42,11 +16,9 @@ from keras_attention.export.signatures import (
     serving_function,
     trace,
 )
-from keras_attention.export.tracking import parameter_bytes, track_state
-from keras_attention.export.trial_requests import trial_requests
+from keras_attention.export.version import Target, Traced, write_version
 from keras_attention.models.scores import has_attention_scores
 
-_GRAPH_ALLOWANCE = 4 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -131,53 +103,12 @@ def export_for_serving(
     ...     export_for_serving(model, folder).name
     '1'
     """
-    _check_backend()
-    base = check_base_path(base_path)
-    check_version(base, version, overwrite)
-    name = check_name(name, base)
-    check_label(label)
-    if warm_up:
-        serving_api("prediction_log_pb2")
+    target = Target.checked(base_path, version, overwrite, name, label, warm_up)
     interface = read_interface(model, input_signature)
     traced = _trace_signatures(
         model, interface, preprocessing, attention, examples
     )
-    size = parameter_bytes(traced.objects)
-    space = int(1.05 * size) + _GRAPH_ALLOWANCE
-    with locked(base):
-        # Another export may have taken the number while this one traced.
-        number = check_version(base, version, overwrite)
-        with staged(base, number, overwrite, space) as folder:
-            _log.info("Writing %.1f MB of weights", size / 1e6)
-            _save(traced, folder)
-            write_metadata(folder, name, model, interface)
-            _log.info("Running requests on each signature")
-            shown, requests = trial_requests(traced.signatures)
-            if warm_up or (warm_up is None and has_serving_api()):
-                _write_warm_up(folder, name, requests)
-        signatures = read_signatures(read_graph(base / str(number)))
-        labels = write_server_files(base, name, number, label)
-        write_readme(base, name, number, labels, signatures, shown)
-    return base / str(number)
-
-
-def _write_warm_up(folder, name, requests):
-    write_warm_up(
-        folder,
-        [
-            predict_request(r.inputs, r.specs, name, r.signature)
-            for r in requests
-        ],
-    )
-
-
-@dataclasses.dataclass
-class _Traced:
-    """What is saved: the functions, and the objects whose state they use."""
-
-    endpoint: Callable
-    signatures: dict
-    objects: list
+    return write_version(target, traced, model, interface)
 
 
 def _trace_signatures(model, interface, preprocessing, attention, examples):
@@ -191,7 +122,7 @@ def _trace_signatures(model, interface, preprocessing, attention, examples):
         objects.append(scores_model)
     if preprocessing is not None:
         functions["text"] = text_function(serve, interface, preprocessing)
-        objects.extend(_layers_of(preprocessing))
+        objects.extend(layers_of(preprocessing))
     if examples or examples is None:
         functions["examples"] = examples_function(serve, interface)
     if functions.get("examples", serve) is None:
@@ -205,10 +136,11 @@ def _trace_signatures(model, interface, preprocessing, attention, examples):
     _log.info("Tracing the signatures %s", ", ".join(functions))
     traced = {name: trace(fn, name) for name, fn in functions.items()}
     check_batch_axes(traced["serving_default"])
-    return _Traced(layer_endpoint(serve, interface), traced, objects)
+    return Traced(layer_endpoint(serve, interface), traced, objects)
 
 
-def _layers_of(preprocessing):
+def layers_of(preprocessing):
+    """Returns the layers in `preprocessing`, a layer or a dictionary."""
     layers = (
         list(preprocessing.values())
         if isinstance(preprocessing, dict)
@@ -222,35 +154,3 @@ def _layers_of(preprocessing):
                 f"{type(layer).__name__}"
             )
     return layers
-
-
-def _check_backend():
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "Exporting needs the TensorFlow backend. Save the model as "
-            "`.keras`, then load and export it in a process started with "
-            "KERAS_BACKEND=tensorflow. "
-            f"Received: backend={keras.backend.backend()!r}"
-        )
-
-
-def _save(traced, folder):
-    module = track_state(traced.objects, traced.signatures.values())
-    module.serve = traced.endpoint
-    try:
-        tf.saved_model.save(
-            module,
-            str(folder),
-            signatures=traced.signatures,
-            # A server asks for no gradients; with them, a graph that holds a
-            # reloaded export cannot be written.
-            options=tf.saved_model.SaveOptions(
-                save_debug_info=False, experimental_custom_gradients=False
-            ),
-        )
-    except (tf.errors.OpError, AssertionError, OSError, TypeError) as error:
-        raise ValueError(
-            "TensorFlow could not write the model (a full disk, or state "
-            "that no Keras layer tracks). "
-            f"Received: {type(error).__name__}: {error}"
-        ) from error

@@ -8,6 +8,8 @@ from keras_attention.export.samples import Samples, find_bounds
 
 _WARM_UP_LENGTHS = (8, 32, 128)
 _SHOWN_LENGTHS = (3, 2)
+# Numbers in one request. Larger ones, such as caches, would fill the folder.
+_LARGEST_REQUEST = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,8 @@ def _try(name, samples, run, batches):
         size = samples.batch_size or len(lengths)
         lengths = (list(lengths) * size)[:size]
         inputs = samples.batch(samples.rows(lengths))
+        if sum(value.size for value in inputs.values()) > _LARGEST_REQUEST:
+            continue
         try:
             outputs = run(inputs)
         except tf.errors.OpError:

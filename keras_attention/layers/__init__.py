@@ -18,6 +18,7 @@ from keras_attention.layers.multiplicative_attention import (
 from keras_attention.layers.padding_mask import PaddingMask
 from keras_attention.layers.patch_embedding import PatchEmbedding
 from keras_attention.layers.position_embedding import PositionEmbedding
+from keras_attention.layers.reversible_embedding import ReversibleEmbedding
 from keras_attention.layers.rotary_embedding import RotaryEmbedding
 from keras_attention.layers.scaled_dot_product_attention import (
     ScaledDotProductAttention,
@@ -43,6 +44,7 @@ __all__ = [
     "PaddingMask",
     "PatchEmbedding",
     "PositionEmbedding",
+    "ReversibleEmbedding",
     "RotaryEmbedding",
     "ScaledDotProductAttention",
     "SequencePooling",

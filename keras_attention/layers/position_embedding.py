@@ -21,8 +21,9 @@ class PositionEmbedding(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor `(..., T, D)`, such as `(B, T, D)`.
-        start_index: Position of the first step, an integer or a scalar
-            tensor, for decoding step by step.
+        start_index: Position of the first step, for decoding step by step:
+            an integer or a scalar tensor, or a tensor `(B,)` with one for
+            each sequence of inputs `(B, T, D)`.
 
     Returns:
         A tensor shaped like the inputs, in the compute dtype. It carries
@@ -72,12 +73,14 @@ class PositionEmbedding(keras.layers.Layer):
         """Adds the vectors from `start_index` on."""
         self._check_range(inputs.shape[-2], start_index)
         *_, length, width = ops.shape(inputs)
-        # A slice, not a gather: beyond the end it fails, and does not clip.
-        rows = ops.slice(
-            ops.convert_to_tensor(self.embeddings),
-            (start_index, 0),
-            (length, width),
-        )
+        table = ops.convert_to_tensor(self.embeddings)
+        if len(getattr(start_index, "shape", ())) == 1:
+            first = ops.expand_dims(ops.cast(start_index, "int32"), -1)
+            positions = first + ops.arange(length, dtype="int32")
+            rows = ops.take(table, positions, axis=0)
+        else:
+            # A gather would clip beyond the end on some backends.
+            rows = ops.slice(table, (start_index, 0), (length, width))
         return ops.cast(inputs, self.compute_dtype) + rows
 
     def compute_output_shape(self, input_shape):

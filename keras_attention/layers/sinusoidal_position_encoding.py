@@ -23,8 +23,9 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor `(..., T, D)`, such as `(B, T, D)`.
-        start_index: Position of the first step, an integer or a scalar
-            tensor, for decoding step by step.
+        start_index: Position of the first step, for decoding step by step:
+            an integer or a scalar tensor, or a tensor `(B,)` with one for
+            each sequence of inputs `(B, T, D)`.
 
     Returns:
         A tensor shaped like the inputs, in the compute dtype. It carries

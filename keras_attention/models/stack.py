@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
 from keras_attention import layers
 from keras_attention.layers import arguments
 
-POSITIONS = ("sinusoidal", "learned", None)
 POOLINGS = ("mean", "max", "first")
 
 
@@ -57,6 +56,12 @@ class EncoderStack:
     max_length: int = 512
     dtype: Any = None
 
+    position_choices: ClassVar[tuple[str | None, ...]] = (
+        "sinusoidal",
+        "learned",
+        None,
+    )
+
     def __post_init__(self):
         """Checks the numbers before any layer is made."""
         width = arguments.positive_integer("hidden_dim", self.hidden_dim)
@@ -78,10 +83,10 @@ class EncoderStack:
                 "share it evenly. Received: "
                 f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
             )
-        if self.positions not in POSITIONS:
+        if self.positions not in self.position_choices:
             raise ValueError(
-                f"`positions` must be one of {POSITIONS}. Received: "
-                f"positions={self.positions!r}"
+                f"`positions` must be one of {self.position_choices}. "
+                f"Received: positions={self.positions!r}"
             )
 
     def __call__(self, embedded, padding_mask=None):
@@ -95,11 +100,7 @@ class EncoderStack:
         Returns:
             A KerasTensor shaped like `embedded`.
         """
-        x = self._mark_positions(embedded)
-        if self.dropout:
-            x = keras.layers.Dropout(
-                self.dropout, dtype=self.dtype, name="embedding_dropout"
-            )(x)
+        x = self._begin(embedded)
         for index in range(self.num_layers):
             block = layers.EncoderBlock(
                 num_heads=self.num_heads,
@@ -107,40 +108,53 @@ class EncoderStack:
                 dropout=self.dropout,
                 activation=self.activation,
                 normalize_first=self.normalize_first,
+                attention=self._attention(),
                 dtype=self.dtype,
                 name=f"encoder_block_{index}",
             )
             x = block(x, padding_mask=padding_mask)
-        if self.normalize_first:
-            x = keras.layers.LayerNormalization(
-                epsilon=1e-5, dtype=self.dtype, name="final_norm"
-            )(x)
-        return x
+        return self._end(x)
 
-    def _mark_positions(self, x):
+    def _begin(self, x, prefix=""):
+        """Returns what goes into the first block, positions marked."""
         if self.positions == "sinusoidal":
-            mark = layers.SinusoidalPositionEncoding(
-                dtype=self.dtype, name="positions"
-            )
+            x = layers.SinusoidalPositionEncoding(
+                dtype=self.dtype, name=f"{prefix}positions"
+            )(x)
         elif self.positions == "learned":
-            mark = layers.PositionEmbedding(
-                self.max_length, dtype=self.dtype, name="positions"
-            )
-        else:
+            x = layers.PositionEmbedding(
+                self.max_length, dtype=self.dtype, name=f"{prefix}positions"
+            )(x)
+        if not self.dropout:
             return x
-        return mark(x)
+        return keras.layers.Dropout(
+            self.dropout, dtype=self.dtype, name=f"{prefix}embedding_dropout"
+        )(x)
+
+    def _end(self, x, prefix=""):
+        """Returns what comes out of the last block, normalised."""
+        if not self.normalize_first:
+            return x
+        return keras.layers.LayerNormalization(
+            epsilon=1e-5, dtype=self.dtype, name=f"{prefix}final_norm"
+        )(x)
+
+    def _attention(self):
+        """Returns the attention layer of a block; None for its own."""
+        return None
 
 
-def encoder_stack(options):
+def encoder_stack(options, kind=EncoderStack):
     """Returns the stack of a factory's keyword arguments.
 
     Args:
-        options: Dictionary of fields of `EncoderStack`.
+        options: Dictionary of fields of `kind`.
+        kind: `EncoderStack`, or a class made of it.
 
     Raises:
         TypeError: An unknown keyword argument.
     """
-    known = [field.name for field in dataclasses.fields(EncoderStack)]
+    known = [field.name for field in dataclasses.fields(kind)]
     for name in options:
         if name not in known:
             raise TypeError(
@@ -148,7 +162,7 @@ def encoder_stack(options):
                 f"a factory takes {', '.join(known)}. "
                 f"Received: {name}={options[name]!r}"
             )
-    return EncoderStack(**options)
+    return kind(**options)
 
 
 def head(x, units, activation, name):

@@ -126,19 +126,32 @@ def token_classifier(
     return keras.Model(token_ids, output, name=name)
 
 
-def _encode(vocabulary_size, pad_id, stack):
-    """Returns the input, the encoded sequence and the padding mask."""
-    vocabulary_size = arguments.positive_integer(
-        "vocabulary_size", vocabulary_size
-    )
+def check_ids(vocabulary_size, pad_id, name="vocabulary_size"):
+    """Returns the number of ids, if padding is among them.
+
+    Args:
+        vocabulary_size: Number of distinct ids, padding included.
+        pad_id: Id that marks padding.
+        name: Name of the first argument, for the errors.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    vocabulary_size = arguments.positive_integer(name, vocabulary_size)
     is_integer = isinstance(pad_id, (int, np.integer))
     is_id = is_integer and not isinstance(pad_id, bool)
     if not is_id or not 0 <= pad_id < vocabulary_size:
         raise ValueError(
             "`pad_id` must be an id of the vocabulary, from 0 to "
             f"{vocabulary_size - 1}. Received: pad_id={pad_id}, "
-            f"vocabulary_size={vocabulary_size}"
+            f"{name}={vocabulary_size}"
         )
+    return vocabulary_size
+
+
+def _encode(vocabulary_size, pad_id, stack):
+    """Returns the input, the encoded sequence and the padding mask."""
+    vocabulary_size = check_ids(vocabulary_size, pad_id)
     token_ids = keras.Input((None,), dtype="int32", name="token_ids")
     mask = layers.PaddingMask(pad_id, name="padding_mask")(token_ids)
     # As large as the positions added to it, which would drown it otherwise.

@@ -110,3 +110,11 @@ def test_beyond_the_last_position_in_a_running_graph():
 def test_bad_sequence_length(value):
     with pytest.raises(ValueError, match=f"sequence_length={value}"):
         PositionEmbedding(value)
+
+
+def test_each_sequence_starts_at_its_own_position(inputs):
+    layer = PositionEmbedding(LENGTH)
+    together = to_numpy(layer(inputs, start_index=ops.array([4, 1])))
+    for row, start in enumerate([4, 1]):
+        alone = to_numpy(layer(inputs[row : row + 1], start_index=start))
+        np.testing.assert_array_equal(together[row], alone[0])

@@ -86,3 +86,11 @@ def test_config(inputs):
 def test_bad_wavelength(value):
     with pytest.raises(ValueError, match=f"max_wavelength.*{value}"):
         SinusoidalPositionEncoding(max_wavelength=value)
+
+
+def test_each_sequence_starts_at_its_own_position(inputs):
+    layer = SinusoidalPositionEncoding()
+    together = to_numpy(layer(inputs, start_index=ops.array([4, 1])))
+    for row, start in enumerate([4, 1]):
+        alone = to_numpy(layer(inputs[row : row + 1], start_index=start))
+        np.testing.assert_array_equal(together[row], alone[0])

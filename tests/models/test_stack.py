@@ -1,4 +1,4 @@
-"""What holds for every model factory alike."""
+"""What holds for every factory of encoders alike."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ NAMES = {
     "token_classifier": ("token_ids", "probabilities"),
 }
 
-each_factory = pytest.mark.parametrize("name", FACTORIES)
+each_factory = pytest.mark.parametrize("name", REQUIRED)
 
 
 def small(name, **stack):
@@ -87,7 +87,7 @@ def test_the_arguments_reach_the_layers(name):
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        *((name, "mixed_float16") for name in FACTORIES),
+        *((name, "mixed_float16") for name in REQUIRED),
         ("text_classifier", "mixed_bfloat16"),
     ],
 )

@@ -286,6 +286,17 @@ LAYERS: dict[str, LayerCase] = _catalogue(
         {"inputs": _SEQUENCE},
     ),
     LayerCase(
+        layers.ReversibleEmbedding,
+        {
+            "input_dim": 10,
+            "output_dim": 7,
+            "embeddings_initializer": keras.initializers.RandomNormal(seed=3),
+            "embeddings_regularizer": keras.regularizers.L2(0.03),
+            "embeddings_constraint": keras.constraints.MaxNorm(2.0),
+        },
+        {"inputs": _IDS},
+    ),
+    LayerCase(
         layers.RotaryEmbedding,
         {
             "max_wavelength": 50,
@@ -331,11 +342,25 @@ _STACK = {
     "max_length": 16,
 }
 _TEXT = {"vocabulary_size": 10, "pad_id": 3, **_STACK}
+_WRITER = {
+    **_STACK,
+    "pad_id": 3,
+    "hidden_dim": 16,
+    "num_heads": 4,
+    "num_key_value_heads": 2,
+    "sliding_window": 3,
+    "tie_embeddings": False,
+}
 _TOKEN_IDS = {"token_ids": np.where(_IDS == 0, 3, _IDS)}
 
 FACTORIES: dict[str, FactoryCase] = {
     case.factory.__name__: case
     for case in (
+        FactoryCase(
+            models.causal_language_model,
+            {"vocabulary_size": 10, **_WRITER, "positions": "alibi"},
+            _TOKEN_IDS,
+        ),
         FactoryCase(models.encoder, {**_TEXT, "positions": None}, _TOKEN_IDS),
         FactoryCase(
             models.image_classifier,
@@ -373,6 +398,19 @@ FACTORIES: dict[str, FactoryCase] = {
                 **_STACK,
             },
             {"features": _FEATURES},
+        ),
+        FactoryCase(
+            models.sequence_to_sequence,
+            {
+                "source_vocabulary_size": 10,
+                "target_vocabulary_size": 12,
+                **_WRITER,
+                "positions": "rotary",
+            },
+            {
+                "source_ids": _TOKEN_IDS["token_ids"],
+                "target_ids": np.array([[7, 11, 3], [1, 2, 9]], "int32"),
+            },
         ),
         FactoryCase(
             models.text_classifier,

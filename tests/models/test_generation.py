@@ -1,0 +1,245 @@
+"""What is written with caches is what would be written without."""
+
+import keras
+import numpy as np
+import pytest
+from support.writers import (
+    END,
+    PAD,
+    PROMPTS,
+    SOURCES,
+    language_model,
+    padded,
+    scatter,
+    translator,
+    write_anew,
+)
+
+from keras_attention import layers, models
+
+COUNT = 8
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        {"positions": "rotary", "num_key_value_heads": 2, "num_layers": 2},
+        {"positions": "alibi", "tie_embeddings": True},
+        {"positions": "learned", "max_length": 12},
+        {"positions": "sinusoidal", "normalize_first": False},
+        {"positions": None, "sliding_window": 3},
+        {"sliding_window": 40},
+    ],
+)
+def test_ragged_prompts_go_on_as_each_would_alone(stack):
+    model = language_model(**stack)
+    tokens = models.generate(model, PROMPTS, COUNT, end_token=END)
+    assert tokens.shape == (5, COUNT) and tokens.dtype == "int32"
+    expected = [write_anew(model, p, COUNT, END) for p in PROMPTS]
+    assert tokens.tolist() == expected
+    # Padding may stand anywhere in an array.
+    left = np.fliplr(padded([row[::-1] for row in PROMPTS]))
+    again = models.generate(model, left, COUNT, end_token=END)
+    np.testing.assert_array_equal(again, tokens)
+
+
+def test_what_is_written_is_no_single_token():
+    """Else the tests here could not tell one position from another."""
+    tokens = models.generate(language_model(), PROMPTS, COUNT)
+    assert len(np.unique(tokens)) > 4
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [{"num_layers": 2}, {"positions": "rotary", "num_key_value_heads": 2}],
+)
+def test_a_translation_looks_at_its_source(stack):
+    model = translator(**stack)
+    prompts = [[1, 2], [1], [1, 6, 4]]
+    tokens = models.generate(model, prompts, COUNT, source_ids=SOURCES)
+    assert tokens.tolist() == [
+        write_anew(model, prompt, COUNT, source=source)
+        for prompt, source in zip(prompts, SOURCES, strict=True)
+    ]
+    started = models.generate(model, 1, COUNT, source_ids=SOURCES)
+    assert started[1].tolist() == tokens[1].tolist()
+
+
+def test_a_reloaded_model_writes_the_same(tmp_path):
+    model = language_model()
+    expected = models.generate(model, PROMPTS, COUNT)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        models.generate(again, PROMPTS, COUNT), expected
+    )
+
+
+def test_training_on_changes_what_is_written():
+    model = language_model()
+    before = models.generate(model, PROMPTS, COUNT)
+    scatter(model, seed=9)
+    after = models.generate(model, PROMPTS, COUNT)
+    assert (before != after).any()
+    assert after[0].tolist() == write_anew(model, PROMPTS[0], COUNT)
+
+
+def test_no_call_traces_the_loop_again():
+    model = language_model()
+    settings = models.GenerationSettings(temperature=0.7, top_k=5)
+    for rows, count in ((2, 3), (5, 9), (1, 1)):
+        models.generate(
+            model, PROMPTS[:rows], count, temperature=0.7, top_k=5, seed=count
+        )
+    for _ in models.stream(model, PROMPTS, 4, temperature=0.7, top_k=5):
+        pass
+    loop = model._decoding_loops.by_settings[settings]
+    for function in (loop.start, loop.advance):
+        assert function.experimental_get_tracing_count() == 1
+
+
+def test_draws_repeat_by_seed_and_row():
+    model = language_model(positions="alibi")
+    draw = {"max_new_tokens": COUNT, "temperature": 1.5, "top_p": 0.9}
+    same = [[3, 4]] * 3
+    first = models.generate(model, same, seed=4, **draw)
+    np.testing.assert_array_equal(
+        models.generate(model, same, seed=4, **draw), first
+    )
+    assert len(np.unique(first, axis=0)) == 3
+    assert (models.generate(model, same, seed=5, **draw) != first).any()
+    # A row with a seed of its own is the same in any company.
+    rows = models.generate(model, [[9], *same], seed=[1, 4, 2, 4], **draw)
+    np.testing.assert_array_equal(rows[[1, 3]], first[[0, 0]])
+    keras.utils.set_random_seed(3)
+    one = models.generate(model, same, **draw)
+    other = models.generate(model, same, **draw)
+    keras.utils.set_random_seed(3)
+    np.testing.assert_array_equal(models.generate(model, same, **draw), one)
+    assert (one != other).any()
+
+
+def test_beams_find_what_is_likelier_than_the_greedy_tokens():
+    model = language_model()
+    greedy = models.generate(model, PROMPTS, COUNT)
+    beams = models.generate(
+        model, PROMPTS, COUNT, num_beams=4, length_penalty=0.0
+    )
+    for prompt, first, second in zip(PROMPTS, greedy, beams, strict=True):
+        assert _score(model, prompt, second) >= _score(model, prompt, first)
+    alone = models.generate(
+        model, PROMPTS[2:3], COUNT, num_beams=4, length_penalty=0.0
+    )
+    np.testing.assert_array_equal(alone[0], beams[2])
+
+
+def _score(model, prompt, tokens):
+    ids = np.array([[*prompt, *tokens]], "int32")
+    logits = model(ids)[:, len(prompt) - 1 : -1]
+    without = keras.ops.where(np.arange(logits.shape[-1]) == PAD, -1e9, logits)
+    choices = keras.ops.log_softmax(without, axis=-1)
+    chosen = keras.ops.take_along_axis(
+        choices, tokens[None, :, None].astype("int32"), axis=-1
+    )
+    return float(keras.ops.sum(chosen)) + 1e-4
+
+
+def test_a_stream_gives_the_columns_and_stops_early():
+    model = language_model()
+    expected = models.generate(model, PROMPTS[:2], 40, end_token=END)
+    columns = list(models.stream(model, PROMPTS[:2], 40, end_token=END))
+    assert len(columns) == max((row != PAD).sum() for row in expected)
+    np.testing.assert_array_equal(
+        np.stack(columns, 1), expected[:, : len(columns)]
+    )
+
+
+def test_progress_is_shown_on_demand(capsys):
+    model = language_model()
+    expected = models.generate(model, PROMPTS, 20)
+    keras.config.enable_interactive_logging()
+    shown = models.generate(model, PROMPTS, 20, verbose=1)
+    np.testing.assert_array_equal(shown, expected)
+    assert "20/20" in capsys.readouterr().out
+
+
+def test_half_precision_writes_what_it_would_write_anew():
+    model = language_model(dtype="mixed_bfloat16")
+    tokens = models.generate(model, PROMPTS[:1], 4)
+    assert tokens[0].tolist() == write_anew(model, PROMPTS[0], 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"prompts": []}, ValueError, "one row"),
+        ({"prompts": [3, 4]}, ValueError, r"\[\[4, 7, 2\]\]"),
+        ({"prompts": "text"}, TypeError, "list of lists"),
+        ({"prompts": [[3], []]}, ValueError, "row 1"),
+        ({"prompts": [[3], [PAD]]}, ValueError, "padding"),
+        ({"prompts": [[0.5]]}, TypeError, "integer"),
+        ({"prompts": [[20]]}, ValueError, "0 to 19"),
+        ({"max_new_tokens": 0}, ValueError, "max_new_tokens=0"),
+        ({"end_token": PAD}, ValueError, "never written"),
+        ({"end_token": 20}, ValueError, "0 to 19"),
+        ({"temperature": -1.0}, ValueError, "temperature=-1"),
+        ({"top_k": 3}, ValueError, "temperature=1.0"),
+        ({"top_p": 1.5, "temperature": 1.0}, ValueError, "top_p=1.5"),
+        ({"num_beams": 2, "temperature": 1.0}, ValueError, "draws nothing"),
+        ({"beams": 2}, TypeError, "num_beams"),
+        ({"seed": [1, 2, 3]}, ValueError, "2 rows"),
+        ({"seed": 0.5}, TypeError, "seed=0.5"),
+        ({"source_ids": [[3]]}, ValueError, "no `source_ids`"),
+        ({"verbose": 7}, ValueError, "verbose"),
+        # 3 + 11 tokens, of which the last is not read.
+        ({"max_new_tokens": 11}, ValueError, "12 positions.*3 tokens"),
+    ],
+)
+def test_bad_arguments_are_refused(learned, arguments, error, words):
+    arguments = {"prompts": [[3, 4, 1], [7]], "max_new_tokens": 2, **arguments}
+    with pytest.raises(error, match=words):
+        models.generate(learned, **arguments)
+
+
+def test_all_positions_can_be_used(learned):
+    tokens = models.generate(learned, [[3, 4, 1]], 10)
+    assert tokens[0].tolist() == write_anew(learned, [3, 4, 1], 10)
+
+
+def test_a_stream_refuses_beams_at_once(learned):
+    with pytest.raises(ValueError, match="at its end only"):
+        models.stream(learned, [[3]], 2, num_beams=2)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return language_model(positions="learned", max_length=12)
+
+
+def test_models_that_cannot_write_are_refused():
+    ids = keras.Input((None,), dtype="int32")
+    x = layers.ReversibleEmbedding(9, 8)(ids)
+    with pytest.raises(ValueError, match="self_attention_cache"):
+        models.generate(keras.Model(ids, x), [[3]], 2)
+    block = layers.DecoderBlock(2, 12)
+    pooled = keras.layers.GlobalAveragePooling1D()(block(x))
+    with pytest.raises(ValueError, match="logits"):
+        models.generate(keras.Model(ids, pooled), [[3]], 2)
+    open_block = layers.DecoderBlock(2, 12, name="open")
+    seen = open_block(x, use_causal_mask=False)
+    with pytest.raises(ValueError, match="'open'.*use_causal_mask"):
+        models.generate(keras.Model(ids, seen), [[3]], 2)
+    with pytest.raises(ValueError, match="subclassed"):
+        models.generate(keras.Model(), [[3]], 2)
+
+
+def test_a_model_of_ones_own_blocks_writes():
+    """One block called twice, a mask from the embedding, plain layers."""
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(20, 8, mask_zero=True)(ids)
+    x = layers.PositionEmbedding(30)(x)
+    block = layers.DecoderBlock(2, 12)
+    x = block(block(x))
+    model = scatter(keras.Model(ids, keras.layers.Dense(20)(x)))
+    tokens = models.generate(model, PROMPTS, COUNT)
+    assert tokens.tolist() == [write_anew(model, p, COUNT) for p in PROMPTS]
