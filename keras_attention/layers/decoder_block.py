@@ -43,7 +43,7 @@ class DecoderBlock(TransformerBlock):
         kernel_initializer: Initializer of the projection kernels.
         bias_initializer: Initializer of the projection biases.
         seed: Integer that seeds the dropout.
-        cross_attention: The same for cross-attention.
+        cross_attention: Like `attention`, for cross-attention.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Attributes:
@@ -52,8 +52,7 @@ class DecoderBlock(TransformerBlock):
 
     Call arguments:
         decoder_sequence: Tensor `(B, T, D)`.
-        encoder_sequence: Tensor `(B, S, De)`. May be None where
-            `cross_attention_cache` holds its keys and values.
+        encoder_sequence: Tensor `(B, S, De)`, or None with its cache.
         decoder_padding_mask: Boolean `(B, T)`, True for tokens, False for
             padding, or boolean over the positions of the cache. Defaults to
             the mask that Keras carries with `decoder_sequence`.

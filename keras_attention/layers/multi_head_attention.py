@@ -68,9 +68,8 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
             `cache_update_index`.
         key: Tensor `(B, S, Dk)`. Defaults to `value`.
         query_mask: Boolean `(B, T)`, True for tokens, False for padding.
-            Defaults to the mask that Keras carries with `query`.
-        value_mask: Boolean `(B, S)`. Defaults likewise.
-        key_mask: Boolean `(B, S)`. Defaults likewise.
+            Defaults to the mask that Keras carries.
+        value_mask: Boolean `(B, S)`, likewise, and so `key_mask`.
         attention_mask: Boolean `(T, S)`, `(B, T, S)`, `(B, 1, T, S)` or
             `(B, N, T, S)`, True where a query may attend. Rank 2 is always
             `(T, S)`. All masks are joined by logical AND.
@@ -107,7 +106,7 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
     >>> tuple(output.shape), tuple(scores.shape)
     ((3, 5, 8), (3, 2, 5, 7))
 
-    Step by step, the fifth position after four:
+    The fifth position after four:
 
     >>> cache = layer.make_cache(batch_size=3, max_length=7)
     >>> _, cache = layer(query[:, :4], query[:, :4], use_causal_mask=True,

@@ -6,6 +6,8 @@ of the batch, `(B,)`.
 
 from __future__ import annotations
 
+import warnings
+
 import keras
 import numpy as np
 from keras import KerasTensor, ops
@@ -96,6 +98,9 @@ def refuse_beyond(index, steps, size, message) -> None:
 def _known(value):
     """Returns a value as a NumPy array, or None while it is traced."""
     try:
-        return np.asarray(ops.convert_to_numpy(value))
+        with warnings.catch_warnings():
+            # NumPy deprecates how traced tensors refuse to be arrays.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return np.asarray(ops.convert_to_numpy(value))
     except (AttributeError, NotImplementedError, TypeError, ValueError):
         return None

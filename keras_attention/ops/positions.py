@@ -78,9 +78,9 @@ def rotate(
 
     Example: a quarter turn.
 
-    >>> rotate(ops.array([[[3.0, 4.0]]]), [1], scaling_factor=2 / np.pi)
-    <tf.Tensor: shape=(1, 1, 2), dtype=float32, numpy=array([[[-4.,  3.]]],
-      dtype=float32)>
+    >>> turned = rotate(np.array([[[3.0, 4.0]]]), [1], scaling_factor=2 / np.pi)
+    >>> ops.convert_to_numpy(turned).round(6).tolist()
+    [[[-4.0, 3.0]]]
 
     Reference:
         [RoFormer](https://arxiv.org/abs/2104.09864)
