@@ -58,9 +58,8 @@ def keras_twin(model):
     twin = keras.Model(ids, keras.layers.Dense(VOCABULARY)(x))
     left = list(model.weights)
     for weight in twin.weights:
-        like = next(w for w in left if _alike(w, weight))
-        left.remove(like)
-        weight.assign(like)
+        places = (n for n, w in enumerate(left) if _alike(w, weight))
+        weight.assign(left.pop(next(places)))
     return twin
 
 

@@ -120,8 +120,25 @@ def export_generator(
         start_token=start_token,
     )
     serve = serving_function(model, interface)
+    functions = {
+        "serving_default": serve,
+        **_writing(signatures, interface, preprocessing, postprocessing),
+        **_stepping(signatures, cache_length),
+    }
+    _log.info("Tracing the signatures %s", ", ".join(functions))
+    traced = {key: trace(fn, key) for key, fn in functions.items()}
+    for concrete in traced.values():
+        check_batch_axes(concrete)
+    endpoint = layer_endpoint(serve, interface)
+    return write_version(
+        target, Traced(endpoint, traced, objects), model, interface
+    )
+
+
+def _writing(signatures, interface, preprocessing, postprocessing):
+    """Returns the functions that run the whole loop, by name."""
     generate = with_texts(signatures.generate(), postprocessing)
-    functions = {"serving_default": serve, "generate": generate}
+    functions = {"generate": generate}
     if preprocessing is not None:
         specs = tuple(generate.input_signature)
         functions["generate_text"] = text_function(
@@ -131,18 +148,18 @@ def export_generator(
         functions["generate_with_settings"] = with_texts(
             signatures.generate_with_settings(), postprocessing
         )
-    if not signatures.decoder.has_encoder:
-        length = _cache_length(cache_length, signatures.decoder.max_length)
-        functions["prefill"] = signatures.prefill(length)
-        functions["decode_step"] = signatures.decode_step(length)
-    _log.info("Tracing the signatures %s", ", ".join(functions))
-    traced = {key: trace(fn, key) for key, fn in functions.items()}
-    for concrete in traced.values():
-        check_batch_axes(concrete)
-    endpoint = layer_endpoint(serve, interface)
-    return write_version(
-        target, Traced(endpoint, traced, objects), model, interface
-    )
+    return functions
+
+
+def _stepping(signatures, cache_length):
+    """Returns the functions that take one step, by name."""
+    if signatures.decoder.has_encoder:
+        return {}
+    length = _cache_length(cache_length, signatures.decoder.max_length)
+    return {
+        "prefill": signatures.prefill(length),
+        "decode_step": signatures.decode_step(length),
+    }
 
 
 def _cache_length(cache_length, max_length):

@@ -31,7 +31,8 @@ class CachedDecoder:
     Attributes:
         pad_id: Id that stands for padding.
         vocabulary_size: Number of ids that it writes, V.
-        source_vocabulary_size: Number of ids that its encoder reads.
+        source_vocabulary_size: Number of ids that its encoder reads, or
+            None without one.
         max_length: Number of positions that it can read, or None for any.
         has_encoder: Whether it reads a source before it writes.
         cache_shapes: Shape `(2, K, H)` of each cache, length left out.
@@ -49,7 +50,7 @@ class CachedDecoder:
         self.max_length = survey.max_length
         self.cache_shapes = [(2, *shape) for shape, _ in survey.caches]
         self.cache_dtypes = [dtype for _, dtype in survey.caches]
-        self._encoder = None
+        self._encoder = self.source_vocabulary_size = None
         if sources:
             self._encoder = keras.Model(sources, survey.memory)
             self.source_vocabulary_size = _vocabulary_of(self._encoder)

@@ -157,7 +157,7 @@ class Stored(Inputs):
 
     def join(self, key, value, own=None):
         """Returns the cache, as it is."""
-        return self._cache[:, 0], self._cache[:, 1], self._cache
+        return *_halves(self._cache), self._cache
 
 
 class Slots(Stored):
@@ -222,7 +222,7 @@ class Slots(Stored):
         """Writes the call's own keys, and attends to all slots."""
         entries = ops.stack([key, value], axis=1)
         cache = self._write(entries, self._cache)
-        return cache[:, 0], cache[:, 1], cache
+        return *_halves(cache), cache
 
     def place(self, mask, bias, own):
         """Hides slots after the call's own."""
@@ -326,7 +326,7 @@ class Ring(Slots):
             ends = ops.arange(1, self._steps + 1, dtype="int32")
             count = ops.max(ops.where(own, ends, 0), axis=-1, keepdims=True)
         cache = self._write(entries, self._cache, count)
-        return attended[:, 0], attended[:, 1], cache
+        return *_halves(attended), cache
 
     def place(self, mask, bias, own):
         """Takes masks and bias at the positions in the window."""
@@ -363,6 +363,14 @@ class Ring(Slots):
 
     def _refuse_overrun(self):
         """A ring has no end."""
+
+
+def _halves(cache):
+    """Returns the keys and the values of a cache, each `(B, S, K, H)`."""
+    # Cut from the first axis, which copies nothing; for a batch of one, the
+    # swap copies nothing either.
+    pair = ops.swapaxes(cache, 0, 1)
+    return pair[0], pair[1]
 
 
 def _per_head(mask):
