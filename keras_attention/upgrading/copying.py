@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import tempfile
+import warnings
 
 import keras
 
+from keras_attention.upgrading.members import members_of
 from keras_attention.upgrading.replacements import (
     CannotReplaceError,
     call_in_graph,
@@ -139,8 +142,9 @@ class Copier:
         stand_ins = [r for r in self._replacements if r.same_calls]
         try:
             with substituted(stand_ins):
-                new = type(layer).from_config(layer.get_config())
+                new = _from_config(layer)
                 _build(new, layer)
+                _build_members(new, layer)
         except Exception as error:
             raise ValueError(
                 f"The layer {path!r} of class {type(layer).__name__} cannot "
@@ -160,6 +164,21 @@ def _is_graph(layer):
     """Whether a model is no more than its layers and their connections."""
     plain = type(layer) in (keras.Sequential, _FUNCTIONAL)
     return plain or (isinstance(layer, _FUNCTIONAL) and is_hub(layer))
+
+
+def _from_config(layer):
+    """Returns a new layer by the configuration of another."""
+    config = layer.get_config()
+    if type(layer) is keras.layers.Lambda:
+        # The function comes from this process, not from a file.
+        return keras.layers.Lambda.from_config(config, safe_mode=False)
+    parameters = inspect.signature(type(layer).__init__).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        # A constructor without these arguments was called without them: the
+        # name and the flag are carried over later.
+        for name in {"name", "trainable", "dtype"} - parameters.keys():
+            config.pop(name, None)
+    return type(layer).from_config(config)
 
 
 def _input_like(model, tensor):
@@ -183,7 +202,19 @@ def _build(new, layer):
         return
     config = layer.get_build_config()
     if config and not new.built:
-        new.build_from_config(config)
+        with warnings.catch_warnings():
+            # A model that Keras cannot build gets its members built.
+            warnings.filterwarnings("ignore", ".* cannot be built automat")
+            new.build_from_config(config)
+
+
+def _build_members(new, layer):
+    """Builds what is left inside a copy as it was built in the original."""
+    pairs = zip(members_of(new), members_of(layer), strict=False)
+    for its_copy, member in pairs:
+        if not its_copy.built:
+            _build(its_copy, member)
+            _build_members(its_copy, member)
 
 
 def _check_heads(new, layer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from keras_attention.upgrading.members import members_of
 from keras_attention.upgrading.replacements import hub_members, is_hub
 from keras_attention.upgrading.report import Change, Note
 
@@ -171,10 +172,14 @@ def _matched(old, new, path):
     if known is not None:
         return known
     if isinstance(new, keras.Model) and type(old) is not type(new):
-        members = [m for m in _members(old) if m.weights]
+        members = [m for m in members_of(old) if m.weights]
         return list(zip(members, new.layers, strict=True))
     found = [
-        [m for m in _members(layer) if m.weights or isinstance(m, keras.Model)]
+        [
+            m
+            for m in members_of(layer)
+            if m.weights or isinstance(m, keras.Model)
+        ]
         for layer in (old, new)
     ]
     if len(found[0]) != len(found[1]):
@@ -184,27 +189,6 @@ def _matched(old, new, path):
             f"{[m.name for m in found[0]]}. The model given is as it was."
         )
     return list(zip(*found, strict=True))
-
-
-def _members(layer):
-    """Returns the layers that are attributes of a layer, each once."""
-    found = {}
-
-    def visit(value):
-        if isinstance(value, keras.layers.Layer):
-            found.setdefault(id(value), value)
-        elif isinstance(value, dict):
-            for item in value.values():
-                visit(item)
-        elif isinstance(value, (list, tuple, set)):
-            for item in value:
-                visit(item)
-
-    for name, value in vars(layer).items():
-        if name != "_layers":
-            visit(value)
-    found.pop(id(layer), None)
-    return list(found.values())
 
 
 def _own_variables(layer, members):

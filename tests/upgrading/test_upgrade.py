@@ -202,6 +202,24 @@ def test_text_layers_keep_their_vocabulary():
     assert_same_outputs(old, new, tf.constant(["b d", "c a"]))
 
 
+def test_functions_and_plain_constructors_are_made_again():
+    class Plain(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.attend = keras.layers.MultiHeadAttention(2, 4)
+            self.double = keras.layers.Lambda(lambda x: 2 * x)
+
+        def call(self, query, value):
+            return self.double(self.attend(query, value))
+
+    x, y = normal((2, 5, 8), (2, 3, 8))
+    old = Plain()
+    expected = to_numpy(old(x, y))
+    new = keras_attention.upgrade(old)
+    assert new.name == old.name
+    np.testing.assert_allclose(new(x, y), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_what_cannot_be_made_again_is_refused():
     class Closed(keras.layers.Layer):
         def __init__(self, attention, secret):
