@@ -22,6 +22,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import process_memory  # noqa: E402
 
 from keras_attention import models  # noqa: E402
 from keras_attention.export import export_for_serving  # noqa: E402
@@ -30,18 +31,6 @@ EXPORTS = {
     "export_for_serving": export_for_serving,
     "model.export": lambda model, path: model.export(path, verbose=False),
 }
-
-
-def memory(field):
-    """Reads a size from the status of this process, in bytes."""
-    with open("/proc/self/status") as status:
-        lines = dict(line.split(":", 1) for line in status)
-    return 1024 * int(lines[field].split()[0])
-
-
-def reset_peak():
-    with open("/proc/self/clear_refs", "w") as stream:
-        stream.write("5")
 
 
 def warm_up(export):
@@ -55,7 +44,7 @@ def warm_up(export):
 def measure(name, hidden_dim, num_layers):
     export = EXPORTS[name]
     warm_up(export)
-    before = memory("VmRSS")
+    before = process_memory.resident()
     model = models.text_classifier(
         30_000,
         2,
@@ -65,7 +54,7 @@ def measure(name, hidden_dim, num_layers):
         intermediate_dim=4 * hidden_dim,
     )
     parameters = 4 * model.count_params()
-    reset_peak()
+    process_memory.reset_peak()
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         export(model, folder)
@@ -75,7 +64,7 @@ def measure(name, hidden_dim, num_layers):
     return {
         "parameters": parameters,
         "disk": disk / parameters,
-        "memory": (memory("VmHWM") - before) / parameters,
+        "memory": (process_memory.peak() - before) / parameters,
         "seconds": seconds,
     }
 

@@ -71,6 +71,8 @@ class Geometry:
         first: Of the padded keys, the first one in the first block's window
             or diagonal.
         span: Number of keys in the window or diagonal of a block.
+        reaches_beginnings: Whether blocks reach the keys from the first to
+            one of their own.
     """
 
     def __init__(
@@ -85,12 +87,13 @@ class Geometry:
         whole=False,
     ):
         self.query_length, self.key_length = query_length, key_length
-        self.causal, self._whole = causal, whole
+        self.causal = causal
         if window is not None:
             # No two positions are further apart.
             farthest = maximum(query_length + offset, key_length - offset)
             window = maximum(minimum(window, farthest), 1)
         self.window = window
+        self.reaches_beginnings = causal and window is None and not whole
         self.rows = self._choose_rows(groups)
         self.blocks = maximum(-(-query_length // self.rows), 1)
         self.together = self._choose_heads(groups, key_heads)
@@ -109,7 +112,7 @@ class Geometry:
         if self.window is not None:
             width = self.window if self.causal else 2 * self.window - 1
             return [Piece(start, self.span, (ahead >= 0) & (ahead < width))]
-        if self._whole:
+        if not self.reaches_beginnings:
             last = start + tf.range(self.rows)
             keys = tf.range(self.keys_in_all)
             return [Piece(0, None, keys[:, None] <= last[None])]

@@ -250,7 +250,12 @@ class Heads:
         if piece.size is None:
             return keys
         heads, _, width = lengths_of(keys)
-        return tf.slice(keys, [0, piece.start, 0], [heads, piece.size, width])
+        if isinstance(heads, int) and heads == 1:
+            # Along the first axis, a cut copies nothing.
+            size = [piece.size, width]
+            return tf.slice(keys[0], [piece.start, 0], size)[None]
+        size = [heads, piece.size, width]
+        return tf.slice(keys, [0, piece.start, 0], size)
 
     def spared(self, block, index, weights) -> Tensor:
         """Returns which weights of a piece dropout spares, or None.

@@ -76,17 +76,8 @@ class Rows:
         rows = tf.cast(rows, self.dtype)
         if not self._in_place:
             return state.write(step, rows)
-        size = tf.size(rows, "int64")
-        begin = tf.cast(step, "int64") * size
-        # On one axis, as that is copied whole and not number by number.
-        written = tf.raw_ops.TensorStridedSliceUpdate(
-            input=state,
-            begin=[begin],
-            end=[begin + size],
-            strides=tf.ones((1,), "int64"),
-            value=tf.reshape(rows, [-1]),
-        )
-        return tf.ensure_shape(written, state.shape)
+        first = tf.cast(step, "int64") * tf.size(rows, "int64")
+        return _overwrite(state, first, rows)
 
     def result(self, state):
         """Returns the rows of all heads, `(heads, length, width)`."""
@@ -124,8 +115,28 @@ class Blocks:
         return tf.reshape(blocks, shape)[:, : self._length]
 
 
+def _overwrite(vector, first, values):
+    """Returns a vector with `values` in it from number `first` on.
+
+    In place, as nothing else needs the vector as it was. On one axis, as that
+    is copied whole and not number by number.
+    """
+    first = tf.cast(first, "int64")
+    written = tf.raw_ops.TensorStridedSliceUpdate(
+        input=vector,
+        begin=[first],
+        end=[first + tf.size(values, "int64")],
+        strides=tf.ones((1,), "int64"),
+        value=tf.reshape(values, [-1]),
+    )
+    return tf.ensure_shape(written, vector.shape)
+
+
 class WholeSum:
-    """Adds up rows `(k, S, X)` of which each block gives a beginning.
+    """Adds up rows `(k, S, X)` of which each block gives a beginning, or all.
+
+    Where it is a beginning, the sum lies with the keys first, so that the
+    rows that a block adds to lie together.
 
     Args:
         geometry: The `Geometry` of the call.
@@ -133,25 +144,34 @@ class WholeSum:
     """
 
     def __init__(self, geometry: Geometry, like):
-        self._geometry = geometry
-        self.state = (tf.zeros_like(like),)
+        self._geometry, self._shape = geometry, lengths_of(like)
+        total = tf.zeros_like(like)
+        self._beginnings = geometry.reaches_beginnings
+        self.state = (tf.reshape(total, [-1]) if self._beginnings else total,)
 
     def add(self, state, block, pieces: list[Piece], parts):
         """Returns the state with `parts` `(k, size, X)` of a block added."""
         del block
         (total,) = state
-        if pieces[0].size is None:
+        if not self._beginnings:
             return (total + parts[0],)
-        # Filled up to the whole length, for a sum adds whole tensors.
-        reached = sum(piece.size for piece in pieces)
-        rest = tf.zeros_like(total)[:, reached:]
-        added = tf.concat([*parts, rest], 1)[:, : self._geometry.keys_in_all]
-        return (tf.ensure_shape(total + added, total.shape),)
+        heads, _, width = self._shape
+        for piece, part in zip(pieces, parts, strict=True):
+            first = piece.start * heads * width
+            rows = tf.reshape(tf.transpose(part, (1, 0, 2)), [-1])
+            before = tf.slice(total, [first], tf.shape(rows))
+            total = _overwrite(total, first, before + rows)
+        return (total,)
 
     def result(self, state):
         """Returns the sum `(k, S, X)` without padding."""
+        (total,) = state
+        if self._beginnings:
+            heads, length, width = self._shape
+            total = tf.reshape(total, (length, heads, width))
+            total = tf.transpose(total, (1, 0, 2))
         front, _ = self._geometry.key_padding
-        return state[0][:, front : front + self._geometry.key_length]
+        return total[:, front : front + self._geometry.key_length]
 
 
 class RollingSum:
