@@ -104,7 +104,8 @@ def export_generator(
     >>> model = causal_language_model(
     ...     20, hidden_dim=8, num_layers=1, num_heads=2)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     export_generator(model, folder, max_new_tokens=3).name
+    ...     export_generator(
+    ...         model, folder, max_new_tokens=3, cache_length=8).name
     '1'
     """
     target = Target.checked(base_path, version, overwrite, name, label, warm_up)

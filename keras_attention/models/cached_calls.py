@@ -172,6 +172,14 @@ class _Helper(keras.Layer):
         return None
 
 
+class PassOn(_Helper):
+    """Returns its input."""
+
+    def call(self, inputs):
+        """Does nothing."""
+        return inputs
+
+
 class _CachedBlock(_Helper):
     """Calls a decoder block with its cache at a position.
 

@@ -15,6 +15,7 @@ from keras_attention import layers
 from keras_attention.models.cached_calls import (
     CachedCalls,
     ModelSurvey,
+    PassOn,
 )
 from keras_attention.models.scores import is_functional
 
@@ -211,9 +212,11 @@ def _run_again(model, inputs, call, more_inputs=()):
     Returns:
         A Functional model, whose first output is that of `model`.
     """
-    # What is brought in counts as an input, so that the graph is closed.
+    # What is brought in counts as an input, so that the graph is closed, and
+    # goes somewhere, as older releases of Keras demand of inputs.
+    passed = [PassOn()(x) for x in more_inputs]
     base = keras.Model(
-        [*model.inputs, *more_inputs], [model.outputs[0], *more_inputs]
+        [*model.inputs, *more_inputs], [model.outputs[0], *passed]
     )
     return keras.models.clone_model(
         base,

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from support.writers import (
     END,
     PROMPTS,
@@ -14,7 +15,9 @@ from support.writers import (
 
 from keras_attention import models
 from keras_attention.export import Client, check, export_generator
+from keras_attention.export.generator_signatures import GeneratorSignatures
 from keras_attention.export.runner import RunError, Runner
+from keras_attention.models.compiled_loop import cached_decoder
 
 COUNT = 10
 WORDS = [f"w{number}" for number in range(2, 20)]
@@ -162,19 +165,20 @@ def test_a_translator_is_served_with_its_end(tmp_path):
             runner.run("generate_with_settings", {})
 
 
-def test_the_positions_there_are_bound_what_is_written(tmp_path):
-    model = language_model(positions="learned", max_length=8)
-    path = export_generator(
-        model, tmp_path / "short", max_new_tokens=6, warm_up=False
-    )
-    with Runner(path) as runner:
-        tokens = runner.run("generate", {"token_ids": padded(PROMPTS[:2])})
-        expected = models.generate(model, PROMPTS[:1], 4)
-        np.testing.assert_array_equal(tokens["token_ids"][0, :4], expected[0])
-        assert not tokens["token_ids"][0, 4:].any()
-        assert tokens["token_ids"][1].all()
-        with pytest.raises(RunError, match="longer than the 8 positions"):
-            runner.run("generate", {"token_ids": np.ones((1, 9), "int32")})
+def test_the_positions_there_are_bound_what_is_written(short):
+    generate = GeneratorSignatures(
+        cached_decoder(short),
+        models.GenerationSettings(),
+        size=6,
+        seed=0,
+        start_token=None,
+    ).generate()
+    tokens = generate(padded(PROMPTS[:2]))["token_ids"].numpy()
+    expected = models.generate(short, PROMPTS[:1], 4)
+    np.testing.assert_array_equal(tokens[0, :4], expected[0])
+    assert not tokens[0, 4:].any() and tokens[1].all()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="8 positions"):
+        generate(np.ones((1, 9), "int32"))
 
 
 @pytest.mark.parametrize(
