@@ -62,6 +62,10 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
             square, and scaled by weights of width H.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
+    Attributes:
+        attention_path: Kernel of the latest call, "dense", "blockwise", or
+            "by_length" for one of these as the lengths turn out.
+
     Call arguments:
         query: Tensor `(B, T, D)`.
         value: Tensor `(B, S, Dv)`. May be None where a `cache` comes without
@@ -186,6 +190,7 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
         )
         self.position = position
         self.qk_norm = qk_norm
+        self.attention_path = None
         self._position = head_positions.resolve(
             position, self.num_heads, self.dtype_policy
         )
@@ -281,8 +286,16 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
                 key, value, plan.visible_keys(key), plan.input_positions(key)
             )
         attended = plan.attended(positions, key, value)
+        heads = plan.axes.heads_first(heads)
+        self.attention_path = attention.kernel_for(
+            heads,
+            attended.key,
+            attended.mask,
+            self.flash_attention,
+            return_attention_scores,
+        )
         context, scores = attention.attend(
-            plan.axes.heads_first(heads),
+            heads,
             attended.key,
             attended.value,
             attended.mask,

@@ -7,7 +7,7 @@ import math
 import keras
 from keras import ops
 
-from keras_attention.ops import dense, masks
+from keras_attention.ops import dense, masks, processor
 
 HALF_TYPES = ("float16", "bfloat16")
 
@@ -154,11 +154,8 @@ def attend(
         they were not asked for.
     """
     query, key, value, out_dtype = _to_one_dtype(query, key, value)
-    kernel = choose_kernel(
-        flash_attention,
-        return_attention_scores,
-        query.shape[-2],
-        key.shape[-2],
+    kernel = kernel_for(
+        query, key, mask, flash_attention, return_attention_scores
     )
     context, weights = KERNELS[kernel](
         query,
@@ -191,15 +188,52 @@ def _blockwise(query, key, value, mask, **options):
 
 
 def _by_length(query, key, value, mask, **options):
-    options["dense_scores"] = DENSE_SCORES
+    options["dense_scores"] = dense_scores(mask.by_position)
     return _blockwise(query, key, value, mask, **options)
 
 
 KERNELS = {"dense": _dense, "blockwise": _blockwise, "by_length": _by_length}
 
 # Number of scores, T * S, above which the blockwise kernel is the faster one:
-# measured on two cores in float32.
+# measured on two cores in float32. oneDNN gains more from whole matrices, the
+# kernel from what positions hide.
 DENSE_SCORES = 2**17
+DENSE_SCORES_ONEDNN = 2**20
+
+
+def dense_scores(by_position=False) -> int:
+    """Returns up to how many scores of a head, T * S, are written out.
+
+    Args:
+        by_position: Whether positions hide some, by causality or a window.
+    """
+    if by_position or not processor.multiplies_with_onednn():
+        return DENSE_SCORES
+    return DENSE_SCORES_ONEDNN
+
+
+def kernel_for(
+    query, key, mask, flash_attention=None, return_attention_scores=False
+) -> str:
+    """Returns the name of the kernel that will run on these inputs.
+
+    Args:
+        query: Tensor `(..., T, H)`.
+        key: Tensor `(..., S, H)`.
+        mask: An `AttentionMask`.
+        flash_attention: As in `dot_product_attention`.
+        return_attention_scores: Whether the weights are wanted.
+
+    Returns:
+        As `choose_kernel`.
+    """
+    return choose_kernel(
+        flash_attention,
+        return_attention_scores,
+        query.shape[-2],
+        key.shape[-2],
+        mask.by_position,
+    )
 
 
 def choose_kernel(
@@ -207,6 +241,7 @@ def choose_kernel(
     return_attention_scores=False,
     query_length=None,
     key_length=None,
+    by_position=False,
 ) -> str:
     """Returns the name of the kernel that will run.
 
@@ -215,6 +250,7 @@ def choose_kernel(
         return_attention_scores: Whether the weights are wanted.
         query_length: T, or None where it is not known yet.
         key_length: S, or None where it is not known yet.
+        by_position: Whether positions hide keys, by causality or a window.
 
     Returns:
         A key of `KERNELS`: "dense", "blockwise", or "by_length" for one of
@@ -253,7 +289,7 @@ def choose_kernel(
         return "dense"
     if None in (query_length, key_length):
         return "by_length"
-    long = query_length * key_length > DENSE_SCORES
+    long = query_length * key_length > dense_scores(by_position)
     return "blockwise" if long else "dense"
 
 

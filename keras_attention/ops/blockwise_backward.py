@@ -126,8 +126,8 @@ def _one_step(heads: Heads, geometry: Geometry, given: _Given, rows, bias):
         sums[1].state,
         () if bias is None else bias.blocks(heads.count, heads.dtype),
     )
-    found = [queries.join(array), *map(kind.result, sums, states)]
-    return found, bias_blocks
+    totals = [s.result(state) for s, state in zip(sums, states, strict=True)]
+    return [queries.join(array), *totals], bias_blocks
 
 
 def _one_piece(heads: Heads, given: _Given, block, index, piece):

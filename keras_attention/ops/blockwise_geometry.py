@@ -24,6 +24,8 @@ Length = Any  # int or scalar int32 tensor
 # steps lose speed in the products, larger ones leave the cache and make
 # memory that has to be asked for anew each time.
 SCORES = 2**20
+# Rows of queries or keys that a step takes of all heads together.
+ROWS = 2**14
 LEAST_ROWS, MOST_ROWS = 128, 512
 # Where positions hide keys, a block also computes some that they hide, the
 # more the larger it is.
@@ -139,6 +141,8 @@ class Geometry:
     def _choose_heads(self, groups, key_heads):
         most = SCORES // maximum(groups, 1) // self.rows
         most = most // maximum(self._reach(), 1)
+        longest = maximum(groups * self.query_length, self.key_length)
+        most = minimum(most, ROWS // maximum(longest, 1))
         together = 1
         for heads in range(2, key_heads + 1):
             if key_heads % heads == 0:

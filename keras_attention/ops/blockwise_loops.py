@@ -66,7 +66,8 @@ class Rows:
         self._together = together
         self._in_place = not compiles_with_xla()
         if self._in_place:
-            self.state = tf.zeros((math.prod(self.shape),), dtype)
+            size = math.prod(self.shape)
+            self.state = tf.raw_ops.Empty(shape=[size], dtype=dtype)
         else:
             steps = shape[0] // together
             self.state = array(dtype, steps, (together, *shape[1:]))

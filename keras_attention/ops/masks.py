@@ -45,6 +45,11 @@ class AttentionMask:
     window: int | None = None
     offset: Any = 0
 
+    @property
+    def by_position(self) -> bool:
+        """Whether positions hide keys, by causality or a window."""
+        return self.causal or self.window is not None
+
     def dense(self, query_length, key_length) -> Tensor:
         """Returns all parts as one tensor that broadcasts to `(..., T, S)`.
 
@@ -73,7 +78,7 @@ class AttentionMask:
             query_start, query_length, key_start, key_length
         )
         visible = parts.without_positions()
-        if self.causal or self.window is not None:
+        if self.by_position:
             band = position_mask(
                 query_length,
                 key_length,

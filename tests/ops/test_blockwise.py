@@ -9,7 +9,13 @@ from support.arrays import coins, normal
 from support.layer_contract import to_numpy
 
 from keras_attention.layers import MultiHeadAttention
-from keras_attention.ops import attention, dot_product_attention
+from keras_attention.ops import (
+    attention,
+    blockwise,
+    blockwise_geometry,
+    dot_product_attention,
+    processor,
+)
 
 # Longer than a block and no multiple of it; lengths that differ.
 B, N, K, T, S, H, HV = 2, 4, 2, 301, 287, 8, 6
@@ -200,4 +206,45 @@ def test_the_choice_is_by_length():
     assert choose(query_length=2048, key_length=2048) == "blockwise"
     assert choose(query_length=None, key_length=64) == "by_length"
     assert choose(False, query_length=2048, key_length=2048) == "dense"
+    layer, x = MultiHeadAttention(2, 4), np.ones((1, 400, 8), "float32")
+    layer(x, x, use_causal_mask=True)
+    assert layer.attention_path == "blockwise"
+    layer(x, x, return_attention_scores=True)
+    assert layer.attention_path == "dense"
+
+
+def test_whole_matrices_are_longer_worth_it_where_onednn_multiplies(
+    monkeypatch,
+):
+    lengths = {"query_length": 1000, "key_length": 1000}
+    chosen = {}
+    for setting in ("0", "1"):
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", setting)
+        processor.multiplies_with_onednn.cache_clear()
+        chosen[setting] = [
+            attention.choose_kernel(**lengths, by_position=by_position)
+            for by_position in (False, True)
+        ]
+    processor.multiplies_with_onednn.cache_clear()
+    assert chosen == {
+        "0": ["blockwise", "blockwise"],
+        "1": ["dense", "blockwise"],
+    }
+
+
+def test_large_scores_are_shifted():
+    """Past the range in which exponentials are safe as they are."""
+    query, key, value = _inputs()
+    _assert_same([query * 60, key, value], 1e-4, use_causal_mask=True)
+
+
+@pytest.mark.parametrize("scores", [2**12, 2**16])
+def test_any_size_of_a_step(scores, monkeypatch):
+    """Several blocks, of one head or of more."""
+    blockwise._as_graph.cache_clear()
+    monkeypatch.setattr(blockwise_geometry, "SCORES", scores)
+    monkeypatch.setattr(blockwise_geometry, "LEAST_ROWS", 16)
+    for name in ("padding", "mask_per_head", "hiding_bias", "causal_window"):
+        _assert_same(_inputs(K), 1e-5, **OPTIONS[name])
+    blockwise._as_graph.cache_clear()
     assert ops.shape(_inputs()[0]) == (B, N, T, H)
