@@ -20,6 +20,8 @@ from keras_attention.models.cached_calls import (
 from keras_attention.models.scores import is_functional
 
 _INPUTS = ("source_ids", "target_ids")
+# Lengths and positions are int32.
+_MOST_POSITIONS = 2**31 - 2
 
 
 class CachedDecoder:
@@ -114,10 +116,13 @@ class CachedDecoder:
 
     def check_room(self, length, count) -> None:
         """Refuses prompts after which there are too few positions."""
-        if self.max_length is None or length + count - 1 <= self.max_length:
+        positions = _MOST_POSITIONS
+        if self.max_length is not None:
+            positions = self.max_length
+        if length + count - 1 <= positions:
             return
         raise ValueError(
-            f"The model has {self.max_length} positions, and reads all "
+            f"The model has {positions} positions, and reads all "
             "tokens but the last. Pass a smaller `max_new_tokens` or shorter "
             "prompts, or build the model with a larger `max_length`. "
             f"Received: a prompt of {length} tokens, max_new_tokens={count}"

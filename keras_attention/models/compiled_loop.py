@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import keras
 
 from keras_attention.models.cached_decoder import CachedDecoder
@@ -59,6 +61,9 @@ class CompiledLoop:
             input_signature=[request, state, tf.TensorSpec((), "int32")],
             autograph=False,
         )
+        # Traced by a call, loops of several settings would look to TensorFlow
+        # like one that is traced again and again, of which it warns.
+        self.advance.get_concrete_function()
 
 
 class _Loops:
@@ -67,21 +72,34 @@ class _Loops:
     def __init__(self, model):
         self.decoder = CachedDecoder(model)
         self.by_settings = {}
+        self._variables = model.variables
+
+    def are_of(self, model):
+        """Whether the model computes on the same variables still.
+
+        Values may change, but what quantizes a model or adapts it by LoRA
+        gives it other variables, which no compiled loop would read.
+        """
+        now = model.variables
+        return len(now) == len(self._variables) and all(
+            map(operator.is_, now, self._variables)
+        )
 
 
 def cached_decoder(model):
-    """Returns the `CachedDecoder` of a model, the same one each time."""
+    """Returns the `CachedDecoder` of a model, the same one while it can be."""
     return _loops_of(model).decoder
 
 
 def _loops_of(model):
-    if not isinstance(getattr(model, "_decoding_loops", None), _Loops):
-        model._decoding_loops = _Loops(model)
-    return model._decoding_loops
+    loops = getattr(model, "_decoding_loops", None)
+    if not isinstance(loops, _Loops) or not loops.are_of(model):
+        loops = model._decoding_loops = _Loops(model)
+    return loops
 
 
 def compiled_loop(model, settings):
-    """Returns the loop of a model and settings, the same one each time.
+    """Returns the loop of a model and settings, the same one while it can be.
 
     Args:
         model: As in `generate`.

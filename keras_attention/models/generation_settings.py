@@ -28,6 +28,7 @@ class GenerationSettings:
             the logarithm of a probability.
 
     Raises:
+        TypeError: The end token is no integer.
         ValueError: A number is out of range, or two do not go together.
 
     Example:
@@ -45,8 +46,7 @@ class GenerationSettings:
 
     def __post_init__(self):
         """Checks each number, and those that exclude each other."""
-        if self.end_token is not None:
-            arguments.number("end_token", self.end_token)
+        _check_end_token(self.end_token)
         _at_least_zero("temperature", self.temperature)
         _at_least_zero("length_penalty", self.length_penalty)
         arguments.positive_integer("num_beams", self.num_beams)
@@ -214,6 +214,15 @@ def _rows_of(name, value):
             f"prompt goes in brackets, [[4, 7, 2]]. Received: {name}={value}"
         )
     return rows
+
+
+def _check_end_token(value) -> None:
+    is_integer = isinstance(value, (int, np.integer))
+    if value is not None and (not is_integer or isinstance(value, bool)):
+        raise TypeError(
+            "`end_token` must be one id, an integer, or None. "
+            f"Received: end_token={value!r}"
+        )
 
 
 def _at_least_zero(name, value) -> None:

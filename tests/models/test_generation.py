@@ -84,6 +84,23 @@ def test_training_on_changes_what_is_written():
     assert after[0].tolist() == write_anew(model, PROMPTS[0], COUNT)
 
 
+def test_other_variables_make_another_loop():
+    model = language_model()
+    before = models.generate(model, PROMPTS, COUNT)
+    model.quantize("int8")
+    head = model.get_layer("logits")
+    noise = np.random.default_rng(1).integers(-99, 99, head.kernel.shape)
+    head._kernel.assign(noise)
+    after = models.generate(model, PROMPTS, COUNT)
+    assert (before != after).any()
+    assert after.tolist() == [write_anew(model, p, COUNT) for p in PROMPTS]
+
+
+def test_no_room_is_made_for_more_than_positions_can_count():
+    with pytest.raises(ValueError, match="max_new_tokens=2147483648"):
+        models.generate(language_model(), [[3]], 2**31)
+
+
 def test_no_call_traces_the_loop_again():
     model = language_model()
     settings = models.GenerationSettings(temperature=0.7, top_k=5)
@@ -182,6 +199,8 @@ def test_half_precision_writes_what_it_would_write_anew():
         ({"max_new_tokens": 0}, ValueError, "max_new_tokens=0"),
         ({"end_token": PAD}, ValueError, "never written"),
         ({"end_token": 20}, ValueError, "0 to 19"),
+        ({"end_token": 3.7}, TypeError, "end_token=3.7"),
+        ({"end_token": [2, 3]}, TypeError, "one id"),
         ({"temperature": -1.0}, ValueError, "temperature=-1"),
         ({"top_k": 3}, ValueError, "temperature=1.0"),
         ({"top_p": 1.5, "temperature": 1.0}, ValueError, "top_p=1.5"),
