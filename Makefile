@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: clean demo format help lint test test-keras-hub test-oldest test-torch
+.PHONY: clean demo examples format help lint test test-keras-hub test-oldest test-torch
 
 # The Python that .venv is made from: `make test PYTHON=python3.12`.
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
@@ -23,10 +23,14 @@ INSTALL := bin/python -m pip install --quiet --no-build-isolation
 demo: $(VENV)/.extras-demo  ## Train a small model, save it, serve it
 	$(VENV)/bin/keras-attention demo $(DEMO_ARGS)
 
-test: $(VENV)/.extras-demo,serving,test  ## Run tests and doctests; PYTEST_ARGS="..." to choose
+examples: $(VENV)/.extras-examples  ## Train a model of words and sounds, and one of text; 20 minutes
+	$(VENV)/bin/python examples/word_to_phoneme.py
+	$(VENV)/bin/python examples/language_model.py
+
+test: $(VENV)/.extras-demo,examples,serving,test  ## Run tests and doctests; PYTEST_ARGS="..." to choose
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
-test-oldest: $(OLDEST_VENV)/.extras-demo,serving,test  ## Run them on the oldest supported Keras and TensorFlow
+test-oldest: $(OLDEST_VENV)/.extras-demo,examples,serving,test  ## Run them on the oldest supported Keras and TensorFlow
 	$(OLDEST_VENV)/bin/python -m pytest $(PYTEST_ARGS)
 
 test-torch: $(TORCH_VENV)/.installed  ## Hold the weight converters against PyTorch
