@@ -53,7 +53,7 @@ class TimeBudget(keras.callbacks.Callback):
         warm_up: Share of the time in which the rate rises.
     """
 
-    def __init__(self, minutes, peak, warm_up=0.1):
+    def __init__(self, minutes, peak, warm_up=0.05):
         super().__init__()
         self.seconds = 60 * minutes
         self.peak = peak
