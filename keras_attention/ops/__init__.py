@@ -8,6 +8,7 @@ from keras_attention.ops.masks import (
     length_mask,
     padding_mask,
 )
+from keras_attention.ops.memory import estimate_memory
 from keras_attention.ops.positions import sinusoidal_positions
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "causal_mask",
     "combine_masks",
     "dot_product_attention",
+    "estimate_memory",
     "length_mask",
     "padding_mask",
     "sinusoidal_positions",
