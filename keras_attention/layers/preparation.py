@@ -130,7 +130,8 @@ class Plan:
         key, value = map(self.axes.heads_first, (key, value))
         if self.keys.is_cached:
             # Whatever stands in slots that are not seen.
-            visible = attention.for_heads_of(key, mask.key)
+            visible = mask.key if mask.full is None else mask.visible_keys()
+            visible = attention.for_heads_of(key, visible)
             key, value = (masks.hide(x, visible) for x in (key, value))
         if self.position is not None:
             length = ops.shape(key)[-2]

@@ -362,7 +362,10 @@ class Ring(Slots):
         return indexing.take(tensor, positions)
 
     def _refuse_overrun(self):
-        """A ring has no end."""
+        """A ring has no end, but a beginning."""
+        indexing.refuse_beyond(
+            self._index, self._steps, 2**31 - 1, "Positions count from 0."
+        )
 
 
 def _halves(cache):

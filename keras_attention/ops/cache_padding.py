@@ -43,11 +43,12 @@ def split_padding(inputs, padding_mask, cache, index):
 def is_of_inputs(mask, inputs, cache) -> bool:
     """Whether a padding mask is about the inputs, not about the cache.
 
-    The mask that Keras carries with the inputs is about these. If both are
-    of the same length, so is the meaning.
+    The mask that Keras carries with the inputs is about these. Of a plain
+    cache that is no longer than the inputs, it is about both; a ring of their
+    length may be at any position.
     """
     shape = mask.shape if hasattr(mask, "shape") else np.shape(mask)
     length, steps = shape[-1], inputs.shape[1]
     if None in (length, steps):
         return mask is masks.get_implicit_mask(inputs)
-    return length == steps != cache.shape[2]
+    return length == steps

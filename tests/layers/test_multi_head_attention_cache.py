@@ -189,6 +189,34 @@ def test_ragged_prompts_get_what_each_gets_alone(side, window, position):
         np.testing.assert_allclose(found[row], expected[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_masks_of_the_calls_own_tokens_fit_a_ring_of_their_length(window):
+    layer = built(sliding_window=window)
+    padding = np.arange(9) < np.array([[9], [7]])
+    x = np.where(padding[..., None], X[:, :9], np.nan)
+    expected = layer(
+        x, x, query_mask=padding, value_mask=padding, use_causal_mask=True
+    )
+    cache = layer.make_cache(B, 9)
+    for start in (0, 3, 6):
+        part = slice(start, start + 3)
+        output, cache = layer(
+            x[:, part],
+            x[:, part],
+            query_mask=padding[:, part],
+            value_mask=padding[:, part],
+            use_causal_mask=True,
+            cache=cache,
+            cache_update_index=start,
+        )
+        tokens = padding[:, part]
+        np.testing.assert_allclose(
+            to_numpy(output)[tokens],
+            to_numpy(expected)[:, part][tokens],
+            atol=1e-5,
+        )
+
+
 @pytest.mark.parametrize("window", [None, 4])
 def test_masks_and_biases_are_about_positions(window):
     layer = built(sliding_window=window)
@@ -232,6 +260,23 @@ def test_the_mask_that_keras_carries_is_about_the_new_tokens():
     )
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_array_equal(output._keras_mask, ids > 0)
+
+
+def test_keys_that_a_mask_hides_from_all_queries_are_not_seen():
+    layer = built(num_key_value_heads=2)
+    x = np.where(np.arange(T)[:, None] == 2, np.nan, X)
+    mask = np.broadcast_to(np.arange(T) != 2, (B, N, T, T))
+    expected = layer(x, x, attention_mask=mask, use_causal_mask=True)
+    assert np.isfinite(to_numpy(expected)[:, 3:]).all()
+    output, _ = layer(
+        x,
+        x,
+        attention_mask=mask,
+        use_causal_mask=True,
+        cache=layer.make_cache(B, T),
+        cache_update_index=0,
+    )
+    np.testing.assert_allclose(output[:, 3:], expected[:, 3:], atol=1e-5)
 
 
 def test_cross_attention_uses_a_cache_as_it_is():

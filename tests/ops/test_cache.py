@@ -55,6 +55,11 @@ def test_a_ring_keeps_the_last_of_many():
     assert (mask.offset, mask.window) == (2, 3)
 
 
+def test_a_ring_begins_at_zero():
+    with pytest.raises(ValueError, match="count from 0.*index=-1"):
+        written(-1, 8, 9, window=3)
+
+
 def test_padding_behind_takes_no_slot_of_a_ring():
     own = np.array([[1, 1, 1, 1, 0, 0], [1] * 6], bool)
     _, (_, _, cache) = written(0, *range(1, 7), window=3, own=own)
