@@ -62,6 +62,8 @@ class GeneratorSignatures:
         def generate_with_settings(ids, limits, temperature, top_p, seeds):
             # What is no probability limits nothing.
             top_p = tf.where(top_p > 0, top_p, 1.0)
+            # Logits divided by infinity may be no numbers.
+            temperature = tf.minimum(temperature, tf.float32.max)
             loop = SamplingLoop(
                 decoder, settings.end_token, temperature, settings.top_k, top_p
             )
@@ -75,6 +77,7 @@ class GeneratorSignatures:
 
         @tf.function(input_signature=[_ids("token_ids")], autograph=False)
         def prefill(ids):
+            _refuse_negative(ids, self.decoder.pad_id)
             ids, lengths = compact(ids, self.decoder.pad_id)
             _refuse_longer(lengths, length)
             caches = self.decoder.make_caches(tf.shape(ids)[0], length)
@@ -110,6 +113,7 @@ class GeneratorSignatures:
 
         @tf.function(input_signature=signature, autograph=False)
         def decode_step(token, position, cache):
+            _refuse_negative(token, self.decoder.pad_id)
             caches = tuple(
                 tf.cast(one, dtype)
                 for one, dtype in zip(
@@ -126,6 +130,7 @@ class GeneratorSignatures:
 
     def _run(self, loop, ids, limits, seeds):
         """Runs a loop to its end, from the ids that a client sent."""
+        _refuse_negative(ids, self.decoder.pad_id)
         memory = ()
         if self.decoder.has_encoder:
             memory = self.decoder.encode(ids)
@@ -179,6 +184,13 @@ def _check_start(decoder, start_token):
             f"{decoder.vocabulary_size - 1} and not that of padding. "
             f"Received: start_token={start_token}"
         )
+
+
+def _refuse_negative(ids, pad_id):
+    # Keras counts negative ids from the end of its table.
+    tf.debugging.assert_non_negative(
+        tf.where(ids == pad_id, 0, ids), message="Token ids count from 0."
+    )
 
 
 def _refuse_longer(lengths, longest):

@@ -165,6 +165,7 @@ def compact(ids, pad_id):
     >>> ids.numpy().tolist(), lengths.numpy().tolist()
     ([[7, 4], [5, 0]], [2, 1])
     """
+    ids = ops.pad(ids, ((0, 0), (0, 1)), constant_values=pad_id)
     is_token = ids != pad_id
     lengths = ops.sum(ops.cast(is_token, "int32"), axis=-1)
     width = ops.shape(ids)[1]

@@ -97,6 +97,25 @@ def test_each_row_has_its_own_settings(served):
         np.testing.assert_array_equal(tokens[row], expected)
 
 
+def test_requests_that_are_no_prompts(served):
+    """One row must not end the batch, nor be taken for another."""
+    _, _, runner = served
+    empty = runner.run("generate", {"token_ids": np.zeros((2, 0), "int32")})
+    assert empty["token_ids"].shape == (2, COUNT)
+    assert not empty["token_ids"].any()
+    hot = {
+        "token_ids": padded(PROMPTS[:1]),
+        "max_new_tokens": np.array([2], "int32"),
+        "temperature": np.array([np.inf], "float32"),
+        "top_p": np.array([1.0], "float32"),
+        "seed": np.array([1], "int32"),
+    }
+    assert runner.run("generate_with_settings", hot)["token_ids"][:, :2].all()
+    for name in ("generate", "prefill"):
+        with pytest.raises(RunError, match="count from 0"):
+            runner.run(name, {"token_ids": np.array([[3, -1]], "int32")})
+
+
 def test_a_client_can_write_step_by_step(served):
     model, _, runner = served
     outputs = runner.run("prefill", {"token_ids": padded(PROMPTS)})

@@ -55,6 +55,12 @@ def test_drawn_tokens_hang_on_the_seed_of_the_row():
     assert alone[0] == tokens[1] and PAD not in alone[0]
 
 
+def test_no_tokens_are_one_column_of_padding():
+    ids, lengths = compact(np.zeros((2, 0), "int32"), 3)
+    assert ids.numpy().tolist() == [[3], [3]]
+    assert lengths.numpy().tolist() == [0, 0]
+
+
 def test_padding_goes_to_the_end():
     ids, lengths = compact(ops.convert_to_tensor(IDS, "int32"), PAD)
     expected = [row + [0] * (3 - len(row)) for row in PROMPTS]
