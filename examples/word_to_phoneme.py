@@ -290,10 +290,9 @@ def draw_alignments(model, letters, phonemes, said, path):
     for axes, (word, sounds) in zip(
         figure.subplots(2, 3).flat, said.items(), strict=False
     ):
-        target = [[names.index(sound) for sound in [START, *sounds]]]
-        _, scores = with_scores(
-            {"source_ids": letters([word]), "target_ids": np.array(target)}
-        )
+        source = np.asarray(letters([word]))
+        target = np.array([[names.index(x) for x in [START, *sounds]]])
+        _, scores = with_scores({"source_ids": source, "target_ids": target})
         # The last scores are those of the last cross-attention.
         heads = np.asarray(list(scores.values())[-1])[0]
         axes.imshow(heads.mean(0), cmap="Blues", vmin=0, vmax=1, aspect="auto")
