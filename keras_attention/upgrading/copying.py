@@ -12,6 +12,7 @@ import keras
 from keras_attention.upgrading.members import members_of
 from keras_attention.upgrading.replacements import (
     CannotReplaceError,
+    boolean_masks,
     call_in_graph,
     is_hub,
     replacements,
@@ -119,6 +120,8 @@ class Copier:
     def _copy_functional(self, model, path):
         def call(layer, *args, **kwargs):
             source = originals.get(id(layer))
+            if type(source) in self._by_class:
+                args, kwargs = self._read_masks(source, path, args, kwargs)
             return call_in_graph(layer, source, *args, **kwargs)
 
         def clone(layer):
@@ -137,6 +140,22 @@ class Copier:
             call_function=call,
         )
 
+    def _read_masks(self, source, path, args, kwargs):
+        """Returns the arguments of a call with boolean masks in them."""
+        read = boolean_masks(source, args, kwargs)
+        if read is None:
+            return args, kwargs
+        self.notes.append(
+            Note(
+                f"{path}/{source.name}",
+                "float mask",
+                "is read as a boolean one, as Keras does: it hides what is "
+                "0. If it is to be added to scores, call the layer with "
+                "`attention_bias`",
+            )
+        )
+        return read
+
     def _make_again(self, layer, path):
         """Returns a new layer by its own configuration, ours inside it."""
         stand_ins = [r for r in self._replacements if r.same_calls]
@@ -153,10 +172,7 @@ class Copier:
                 "`get_build_config`), or change the import in it and load "
                 f"the weights. The model given is as it was. Reason: {error}"
             ) from error
-        if hasattr(layer, "save_assets"):
-            with tempfile.TemporaryDirectory() as folder:
-                layer.save_assets(folder)
-                new.load_assets(folder)
+        _carry_assets(new, layer)
         return new
 
 
@@ -215,6 +231,18 @@ def _build_members(new, layer):
         if not its_copy.built:
             _build(its_copy, member)
             _build_members(its_copy, member)
+
+
+def _carry_assets(new, layer):
+    """Carries vocabularies, of a layer and of those inside it."""
+    if type(new) is not type(layer):
+        return
+    if hasattr(layer, "save_assets"):
+        with tempfile.TemporaryDirectory() as folder:
+            layer.save_assets(folder)
+            new.load_assets(folder)
+    for pair in zip(members_of(new), members_of(layer), strict=False):
+        _carry_assets(*pair)
 
 
 def _check_heads(new, layer):

@@ -92,9 +92,15 @@ def _check_target(target, overwrite):
             f"{str(target)!r} exists. Choose another name, or pass "
             "`--overwrite` to replace it."
         )
-    if not target.absolute().parent.is_dir():
+    folder = target.absolute().parent
+    if not folder.is_dir():
         raise ValueError(
             f"The folder of {str(target)!r} does not exist. Make it first."
+        )
+    if not os.access(folder, os.W_OK):
+        raise ValueError(
+            f"The folder of {str(target)!r} may not be written to. Choose "
+            "another one."
         )
 
 

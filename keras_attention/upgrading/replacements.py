@@ -96,6 +96,38 @@ def call_in_graph(layer, source, *args, **kwargs):
     return layer(*args, **kwargs)
 
 
+def boolean_masks(source, args, kwargs):
+    """Returns the arguments of a call with its float masks cast to boolean.
+
+    Layers of Keras do so themselves, ours refuse such masks.
+
+    Args:
+        source: The layer that is called.
+        args: Positional arguments.
+        kwargs: Arguments by name.
+
+    Returns:
+        The new `(args, kwargs)`, or None if there is no float mask.
+    """
+    found = []
+
+    def cast(value):
+        if "float" not in str(getattr(value, "dtype", "")):
+            return value
+        found.append(value)
+        return keras.ops.cast(value, "bool")
+
+    def read(name, value):
+        if not name.endswith("mask"):
+            return value
+        return keras.tree.map_structure(cast, value)
+
+    names = inspect.signature(source.call).parameters
+    args = [read(*pair) for pair in zip(names, args, strict=False)]
+    kwargs = {name: read(name, value) for name, value in kwargs.items()}
+    return (args, kwargs) if found else None
+
+
 def hub_members(old, new):
     """Returns pairs of the members of a block of KerasHub and of ours.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import keras
 
+from keras_attention import layers
 from keras_attention.upgrading.members import members_of
 from keras_attention.upgrading.replacements import hub_members, is_hub
 from keras_attention.upgrading.report import Change, Note
@@ -24,6 +27,7 @@ class Transfer:
         self.changes = []
         self.notes = []
         self._seen = set()
+        self._reached = []
 
     def carry(self, pairs):
         """Carries the state of `Copier.pairs`."""
@@ -34,11 +38,16 @@ class Transfer:
             new.assign(old)
             if new.trainable != old.trainable:
                 new.trainable = old.trainable
+        for layer in self._reached:
+            # What is computed from the weights, as after loading.
+            if hasattr(layer, "finalize_state"):
+                layer.finalize_state()
 
     def _carry(self, old, new, path, follows=False, inside=False):
         if (id(old), id(new)) in self._seen:
             return
         self._seen.add((id(old), id(new)))
+        self._reached.append(new)
         new.trainable = old.trainable
         # Names that Keras counts up are other ones the second time.
         new.name = old.name
@@ -122,21 +131,37 @@ def carry_compile_state(old, new, variables):
     """
     if not old.compiled:
         return []
-    losses = {
-        getattr(loss, "__name__", ""): loss
-        for loss in keras.tree.flatten(old.loss)
-        if callable(loss)
-    }
     try:
-        with keras.saving.custom_object_scope(losses):
-            new.compile_from_config(old.get_compile_config())
+        notes = _compile(old, new)
         if not new.compiled:
             raise ValueError("its class has a `compile` of its own")
         _carry_optimizer(old, new, variables)
     except Exception as error:
         why = f"was not carried over; compile the model again. Reason: {error}"
         return [Note(old.name, "compile state", why)]
-    return []
+    return notes
+
+
+def _compile(old, new):
+    """Compiles the copy, and returns notes on what it lacks."""
+    config = old.get_compile_config()
+    # Classes and functions of the user, registered or not.
+    own = [*keras.tree.flatten(old.loss), old.optimizer]
+    own = [x if inspect.isroutine(x) else type(x) for x in own]
+    with keras.saving.custom_object_scope({x.__name__: x for x in own}):
+        try:
+            new.compile_from_config(config)
+            return []
+        except Exception as error:
+            bare = {**config, "metrics": None, "weighted_metrics": None}
+            if bare == config:
+                raise
+            new.compile_from_config(bare)
+            why = (
+                "were not carried over; compile the model again to have "
+                f"them. Reason: {error}"
+            )
+            return [Note(old.name, "metrics", why)]
 
 
 def _carry_optimizer(old, new, variables):
@@ -145,6 +170,11 @@ def _carry_optimizer(old, new, variables):
     if not new.optimizer.built:
         new.optimizer.build(new.trainable_variables)
     places = new.optimizer.variables
+    if len(places) != len(old.optimizer.variables):
+        raise ValueError(
+            "the optimizer was built for other weights than those that are "
+            "trainable now"
+        )
     order = [variables[id(v)][1] for v in old.trainable_variables]
     if list(map(id, order)) != list(map(id, new.trainable_variables)):
         places = _in_order(new.optimizer, order)
@@ -175,11 +205,7 @@ def _matched(old, new, path):
         members = [m for m in members_of(old) if m.weights]
         return list(zip(members, new.layers, strict=True))
     found = [
-        [
-            m
-            for m in members_of(layer)
-            if m.weights or isinstance(m, keras.Model)
-        ]
+        [m for m in members_of(layer) if m.weights or isinstance(m, _FOLLOWED)]
         for layer in (old, new)
     ]
     if len(found[0]) != len(found[1]):
@@ -189,6 +215,15 @@ def _matched(old, new, path):
             f"{[m.name for m in found[0]]}. The model given is as it was."
         )
     return list(zip(*found, strict=True))
+
+
+# Layers that are followed even where they have no weights.
+_FOLLOWED = (
+    keras.Model,
+    keras.layers.Attention,
+    layers.Attention,
+    layers.AdditiveAttention,
+)
 
 
 def _own_variables(layer, members):

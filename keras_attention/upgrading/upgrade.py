@@ -46,8 +46,9 @@ def upgrade(model, verbose=0, return_report=False):
 
     Raises:
         TypeError: `model` is no model of Keras 3.
-        ValueError: A layer cannot be made again from its configuration. The
-            message says which, and the model given is as it was.
+        ValueError: `model` is not built, or a layer cannot be made again
+            from its configuration. The message says which, and the model
+            given is as it was.
 
     Example:
 
@@ -90,6 +91,12 @@ def _check(model):
         raise TypeError(
             f"`model` must be a `keras.Model`. Received: model={model!r} of "
             f"type {type(model).__name__}"
+        )
+    if not model.built:
+        raise ValueError(
+            f"The model {model.name!r} is not built, so that it has no "
+            "weights to carry over. Call it once on data, or upgrade it "
+            "after its weights are loaded."
         )
 
 

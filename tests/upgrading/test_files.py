@@ -76,6 +76,14 @@ def test_faults_are_told_in_a_line_and_nothing_is_written(old, tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {broken.name, plain.name}
 
 
+def test_a_folder_that_is_read_only_is_named_before_loading(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(files.os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match="may not be written to"):
+        files.upgrade_file(tmp_path / "old.keras", tmp_path / "new.keras")
+
+
 def test_a_model_that_comes_out_different_is_not_written(
     old, tmp_path, monkeypatch
 ):

@@ -130,6 +130,40 @@ def test_a_loss_of_the_user_is_kept():
     assert new.loss is distance and not report.notes
 
 
+def test_the_optimizer_is_kept_beside_metrics_that_are_not():
+    class Rule(keras.optimizers.SGD):
+        pass
+
+    class Distance(keras.losses.Loss):
+        def call(self, y_true, y_pred):
+            return keras.ops.mean(keras.ops.abs(y_true - y_pred), axis=-1)
+
+    def unknown(y_true, y_pred):
+        return keras.ops.mean(y_true - y_pred)
+
+    old = functional(keras.layers.MultiHeadAttention(2, 4))
+    old.compile(Rule(0.1, momentum=0.9), Distance(), metrics=[unknown])
+    x, y = normal((4, 5, 8), (4, 5, 8))
+    old.fit(x, y, epochs=2, verbose=0)
+    new, report = keras_attention.upgrade(old, return_report=True)
+    assert type(new.optimizer) is Rule and type(new.loss) is Distance
+    assert [note.what for note in report.notes] == ["metrics"]
+    assert "unknown" in report.notes[0].why
+    for model in (old, new):
+        model.fit(x, y, verbose=0)
+    assert_same_outputs(old, new, x)
+
+
+def test_an_optimizer_of_other_weights_is_named():
+    attend = keras.layers.MultiHeadAttention(2, 4)
+    old = functional(attend)
+    old.compile("adam", "mse")
+    old.optimizer.build(old.trainable_variables)
+    attend.query_dense.trainable = False
+    _, report = keras_attention.upgrade(old, return_report=True)
+    assert "built for other weights" in report.notes[0].why
+
+
 def test_policies_and_flags_are_kept():
     attend = keras.layers.MultiHeadAttention(
         2, 4, dtype="mixed_float16", name="half"
@@ -200,6 +234,76 @@ def test_text_layers_keep_their_vocabulary():
     old = keras.Model(texts, keras.layers.MultiHeadAttention(2, 4)(x, x))
     new = keras_attention.upgrade(old)
     assert_same_outputs(old, new, tf.constant(["b d", "c a"]))
+
+
+def test_what_is_computed_from_weights_and_assets_is_carried():
+    @keras.saving.register_keras_serializable(package="old")
+    class Reader(keras.layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.lookup = keras.layers.StringLookup()
+            self.embed = keras.layers.Embedding(9, 8)
+            self.normalize = keras.layers.Normalization()
+            self.attend = keras.layers.MultiHeadAttention(2, 4)
+
+        def call(self, texts):
+            x = self.normalize(self.embed(self.lookup(texts)))
+            return self.attend(x, x)
+
+    reader = Reader()
+    reader.lookup.adapt(["a", "b", "c"])
+    reader.normalize.adapt(3 * normal((20, 8)) + 2)
+    texts = keras.Input((3,), dtype="string")
+    old = keras.Model(texts, reader(texts))
+    new = keras_attention.upgrade(old)
+    assert_same_outputs(old, new, tf.constant([["b", "c", "a"]]))
+
+
+def test_float_masks_are_read_as_keras_reads_them(tmp_path):
+    ids = keras.Input((5,), dtype="int32")
+    x = keras.layers.Embedding(9, 8)(ids)
+    mask = keras.ops.cast(ids != 0, "float32")[:, None]
+    attend = keras.layers.MultiHeadAttention(2, 4, name="attend")
+    old = keras.Model(ids, attend(x, x, attention_mask=mask), name="model")
+    new, report = keras_attention.upgrade(old, return_report=True)
+    inputs = np.array([[1, 2, 3, 0, 0], [4, 5, 0, 7, 8]])
+    assert_same_outputs(old, new, inputs)
+    (note,) = report.notes
+    assert (note.path, note.what) == ("model/attend", "float mask")
+    new.save(tmp_path / "new.keras")
+    reloaded = keras.saving.load_model(tmp_path / "new.keras")
+    assert_same_outputs(old, reloaded, inputs)
+    old.save_weights(tmp_path / "old.weights.h5")
+    new.load_weights(tmp_path / "old.weights.h5")
+
+
+def test_attention_without_weights_is_reported_wherever_it_is():
+    @keras.saving.register_keras_serializable(package="old")
+    class Pool(keras.layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.parts = [
+                keras.layers.Attention(name="dot"),
+                keras.layers.AdditiveAttention(use_scale=False, name="sum"),
+            ]
+
+        def call(self, x):
+            return [part([x, x]) for part in self.parts]
+
+    inputs = keras.Input((5, 8))
+    old = keras.Model(inputs, Pool(name="pool")(inputs), name="model")
+    new, report = keras_attention.upgrade(old, return_report=True)
+    assert sorted(change.path for change in report.changes) == [
+        "model/pool/dot",
+        "model/pool/sum",
+    ]
+    assert_same_outputs(old, new, normal((2, 5, 8)))
+
+
+def test_models_that_are_not_built_are_refused():
+    model = keras.Sequential([keras.layers.Dense(3)], name="empty")
+    with pytest.raises(ValueError, match="'empty' is not built"):
+        keras_attention.upgrade(model)
 
 
 def test_functions_and_plain_constructors_are_made_again():
