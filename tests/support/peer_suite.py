@@ -16,7 +16,7 @@ class Substituted(types.SimpleNamespace):
         return getattr(self._module, name)
 
 
-def load(package, path, class_name, replaced, left_out):
+def load(package, path, class_name, replaced, left_out=(), only=None):
     """Returns a test class of `package`, with names of its `layers` replaced.
 
     Args:
@@ -26,6 +26,7 @@ def load(package, path, class_name, replaced, left_out):
         replaced: Maps a name in the file's `layers` module to our class.
         left_out: Maps the start of a test's name to the reason why it
             cannot apply. Each must name a test, so that the list stays true.
+        only: Starts of the names of the tests to keep. Defaults to all.
 
     Returns:
         The test class, for pytest to collect.
@@ -36,10 +37,12 @@ def load(package, path, class_name, replaced, left_out):
     spec.loader.exec_module(module)
     module.layers = Substituted(module.layers, **replaced)
     suite = getattr(module, class_name)
-    for start in left_out:
-        names = [n for n in vars(suite) if n.startswith(start)]
-        if not names:
+    tests = [name for name in vars(suite) if name.startswith("test_")]
+    for start in (*left_out, *(only or ())):
+        if not any(name.startswith(start) for name in tests):
             raise LookupError(f"{file.name} has no test named {start}*")
-        for name in names:
+    for name in tests:
+        kept = only is None or name.startswith(tuple(only))
+        if name.startswith(tuple(left_out)) or not kept:
             delattr(suite, name)
     return suite
