@@ -215,7 +215,13 @@ def _as_graph(function, settings, names, specs, with_xla):
         arguments = dict(zip(names, tensors, strict=False))
         return function(settings, arguments, *tensors[len(names) :])
 
-    return tf.function(run, input_signature=specs, autograph=False)
+    # Not inlined, lest TensorFlow prepare it again for each layer.
+    return tf.function(
+        run,
+        input_signature=specs,
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    )
 
 
 def _specify(tensor) -> tf.TensorSpec:
