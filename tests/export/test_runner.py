@@ -1,12 +1,16 @@
 """What is served, with no Python in the process, equals `predict`."""
 
+import keras
 import numpy as np
 import pytest
+from support.arrays import normal
 from support.served_models import BUILDERS
 
+from keras_attention.export import export_for_serving
 from keras_attention.export.metadata import read_graph, read_signatures
 from keras_attention.export.runner import RunError, Runner
 from keras_attention.export.samples import Samples
+from keras_attention.layers import MultiHeadAttention
 
 
 def default_samples(path):
@@ -92,3 +96,21 @@ def test_a_folder_that_does_not_load_says_why(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(b"not a model")
     with pytest.raises(RunError):
         Runner(tmp_path)
+
+
+def test_long_sequences_are_served_in_linear_memory(tmp_path):
+    """Of a model of unknown lengths; scores alone would take 2.1 GB."""
+    features = keras.Input((None, 16), name="features")
+    attention = MultiHeadAttention(2, 16)
+    outputs = attention(features, features, use_causal_mask=True)
+    model = keras.Model(features, outputs)
+    path = export_for_serving(model, tmp_path / "long", warm_up=False)
+    inputs = {"features": normal((1, 16384, 16)).astype("float32")}
+    with Runner(path) as runner:
+        (output,) = runner.run("serving_default", inputs).values()
+        with open(f"/proc/{runner._process.pid}/status") as stream:
+            status = dict(line.split(":", 1) for line in stream)
+    assert np.isfinite(output).all()
+    beginning = model(inputs["features"][:, :100])
+    np.testing.assert_allclose(output[:, :100], beginning, atol=1e-5)
+    assert 1024 * int(status["VmHWM"].split()[0]) < 1.5e9
