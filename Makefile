@@ -17,6 +17,8 @@ HUB_VENV := .venv-keras-hub
 OLDEST := 'keras==3.10.*' 'tensorflow==2.18.*'
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests are mostly tracing, which keeps one core busy.
+IN_PARALLEL := -n 2 --dist worksteal
 # --no-build-isolation: the build, too, uses the pinned setuptools.
 INSTALL := bin/python -m pip install --quiet --no-build-isolation
 
@@ -28,10 +30,10 @@ examples: $(VENV)/.extras-examples  ## Train a model of words and sounds, and on
 	$(VENV)/bin/python examples/language_model.py
 
 test: $(VENV)/.extras-demo,examples,serving,test  ## Run tests and doctests; PYTEST_ARGS="..." to choose
-	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-oldest: $(OLDEST_VENV)/.extras-demo,examples,serving,test  ## Run them on the oldest supported Keras and TensorFlow
-	$(OLDEST_VENV)/bin/python -m pytest $(PYTEST_ARGS)
+	$(OLDEST_VENV)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-torch: $(TORCH_VENV)/.installed  ## Hold the weight converters against PyTorch
 	$(TORCH_VENV)/bin/python -m pytest tests/optional/test_torch_parity.py $(PYTEST_ARGS)

@@ -48,6 +48,26 @@ def project(
     return dense
 
 
+def apply(dense, inputs, contracted=1):
+    """Calls a dense layer of `project` on all rows in one matrix product.
+
+    As they come, Keras multiplies the rows of each sample by themselves.
+
+    Args:
+        dense: The dense layer.
+        inputs: Tensor with leading axes and `contracted` others.
+        contracted: Number of axes that the layer contracts.
+    """
+    if dense.activity_regularizer is not None:
+        # Its loss is a mean over samples.
+        return dense(inputs)
+    lead = ops.shape(inputs)[:-contracted]
+    features = inputs.shape[-contracted:]
+    one = (1,) * (len(lead) - 1)
+    outputs = dense(ops.reshape(inputs, (*one, -1, *features)))
+    return ops.reshape(outputs, (*lead, *outputs.shape[len(lead) :]))
+
+
 def head_norm(layer, name):
     """Returns a norm with a weight for each feature of a head."""
     norm = keras.layers.RMSNormalization(dtype=layer.dtype_policy, name=name)

@@ -121,7 +121,7 @@ def twins(**options):
             "use_gate": True,
         },
     ],
-    ids=str,
+    ids=["kernel", "bias", "activity", "all"],
 )
 def test_losses_are_counted_as_keras_counts_them(options):
     ours, theirs = twins(**options)
