@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.layers.list_attention import ListAttention
-from keras_attention.ops import attention, masks
+from keras_attention.ops import attention, dense, masks
 from keras_attention.ops.additive import additive_attention
 
 SCORE_MODES = ("dot", "concat")
@@ -48,8 +48,9 @@ class Attention(ListAttention):
     Returns:
         The context `(B, T, Dv)`, zero where the query is padding, or with
         `return_attention_scores` the tuple of it and the scores `(B, T, S)`,
-        taken before dropout. Both in the compute dtype. A query that is
-        padding is scored as one of zeros.
+        in training those after dropout, as in Keras and in no other layer
+        here. Both in the compute dtype. A query that is padding is scored as
+        one of zeros.
 
     Raises:
         TypeError: A mask is neither boolean nor integers.
@@ -110,9 +111,29 @@ class Attention(ListAttention):
         """Returns a weight that is one learned number, at first 1."""
         return self.add_weight(name=name, shape=(), initializer="ones")
 
-    def _weigh(self, query, key, value, mask, attention_bias, **options):
-        options["attention_bias"] = attention_bias
-        mask = mask.hidden_by(attention_bias)
+    def _weigh(self, query, key, value, mask, **options):
+        mask = mask.hidden_by(options["attention_bias"])
+        if options["dropout"] and options["return_attention_scores"]:
+            return self._weigh_and_drop(query, key, value, mask, **options)
+        return self._score(query, key, value, mask, **options)
+
+    def _weigh_and_drop(
+        self, query, key, value, mask, dropout, seed, **options
+    ):
+        """Returns the context and the weights that dropout left of it."""
+        # The context is of weights that are not rounded to a half type yet.
+        wide = keras.backend.result_type(self.compute_dtype, "float32")
+        query, key, value = (ops.cast(x, wide) for x in (query, key, value))
+        _, weights = self._score(query, key, value, mask, **options)
+        weights = keras.random.dropout(weights, dropout, seed=seed)
+        visible = attention.for_heads_of(value, mask.visible_keys())
+        context = dense.average(weights, masks.hide(value, visible))
+        return tuple(
+            ops.cast(x, self.compute_dtype) for x in (context, weights)
+        )
+
+    def _score(self, query, key, value, mask, **options):
+        """Returns what `_weigh` does, in the dtype of the inputs."""
         query = self._scaled(query, mask.visible_queries())
         if self.score_mode == "dot":
             return attention.dot_product_attention(

@@ -6,6 +6,7 @@ import keras
 
 from keras_attention.layers import arguments
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention.ops.attention import sizes_differ
 
 _PROJECTIONS = ("query_dense", "key_dense", "value_dense", "output_dense")
 
@@ -153,6 +154,24 @@ class GroupedQueryAttention(MultiHeadAttention):
     def num_repeats(self) -> int:
         """Number of query heads that each key and value head serves."""
         return self.num_heads // self.num_key_value_heads
+
+    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+        """Returns the shape of the output, scores left aside.
+
+        Raises:
+            ValueError: The shapes do not fit, or `query` and `value` differ
+                in width: Keras's layer gives no shape for these.
+        """
+        if sizes_differ(query_shape[-1], value_shape[-1]):
+            raise ValueError(
+                "The last axes of `query` and `value` must be equal, as in "
+                "Keras's layer of this name. For other widths use "
+                "`MultiHeadAttention(num_key_value_heads="
+                f"{self.num_key_value_heads})`. Received: "
+                f"query_shape={tuple(query_shape)}, "
+                f"value_shape={tuple(value_shape)}"
+            )
+        return super().compute_output_shape(query_shape, value_shape, key_shape)
 
     def get_config(self):
         """Returns every constructor argument, ready for JSON."""

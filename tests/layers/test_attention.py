@@ -61,9 +61,51 @@ def test_a_row_without_keys_is_zero(dropout, score_mode):
         assert not to_numpy(result)[1].any()
         assert not to_numpy(result)[0, 2].any()
         assert to_numpy(result)[0, :2].any()
+    assert not to_numpy(scores)[1].any()
     np.testing.assert_allclose(
-        to_numpy(scores).sum(-1), [[1.0] * T, [0.0] * T], atol=1e-6
+        (to_numpy(scores) @ VALUE)[0, :2], to_numpy(context)[0, :2], atol=1e-5
     )
+
+
+@pytest.mark.parametrize("score_mode", ["dot", "concat"])
+def test_scores_in_training_are_those_of_keras(score_mode):
+    """After dropout, number by number, since the seed is the same."""
+    ours, theirs = (
+        layer_class(score_mode=score_mode, dropout=0.4, seed=3)(
+            [QUERY, VALUE, KEY], return_attention_scores=True, training=True
+        )
+        for layer_class in (Attention, keras.layers.Attention)
+    )
+    assert 0 < (to_numpy(ours[1]) == 0).sum() < B * T * S
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("score_mode", ["dot", "concat"])
+def test_asking_for_scores_in_training_changes_no_context(score_mode):
+    context, (same, scores) = (
+        Attention(
+            score_mode=score_mode, dropout=0.4, seed=3, dtype="mixed_float16"
+        )([QUERY, VALUE, KEY], return_attention_scores=asked, training=True)
+        for asked in (False, True)
+    )
+    assert same.dtype == scores.dtype == "float16"
+    np.testing.assert_allclose(to_numpy(context), to_numpy(same), atol=2e-3)
+
+
+@pytest.mark.parametrize("score_mode", ["dot", "concat"])
+def test_dropped_scores_keep_nan_at_padding_out(score_mode):
+    padding = np.arange(S) < [[4], [5]]
+    inputs = [np.where(padding[..., None], x, np.nan) for x in (VALUE, KEY)]
+    layer = Attention(True, score_mode, dropout=0.4)
+    results = layer(
+        [QUERY, *inputs],
+        mask=[None, padding],
+        return_attention_scores=True,
+        training=True,
+    )
+    for result in results:
+        assert np.isfinite(to_numpy(result)).all()
 
 
 def test_logits_beyond_float16_stay_finite():

@@ -163,6 +163,21 @@ def test_scores_out_of_a_model():
     assert scores["grouped"].shape == (B, N, T, S)
 
 
+def test_widths_that_differ_have_no_output_shape_but_can_be_called():
+    value = VALUE[..., :DK]
+    layer = GroupedQueryAttention(H, N, K)
+    with pytest.raises(ValueError, match="must be equal.*num_key_value_heads"):
+        layer.compute_output_shape(QUERY.shape, value.shape)
+    assert layer.compute_output_shape((B, T, D), (B, S, None)) == (B, T, D)
+    assert layer(QUERY, value).shape == (B, T, D)
+    theirs = keras.layers.GroupQueryAttention(H, N, K)
+    theirs.build(QUERY.shape, value.shape)
+    theirs.set_weights(layer.get_weights())
+    np.testing.assert_allclose(
+        layer(QUERY, value), theirs(QUERY, value), atol=1e-5
+    )
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

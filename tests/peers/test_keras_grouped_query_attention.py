@@ -10,10 +10,6 @@ PRIVATE_HOOK = "calls or overrides Keras's private `_compute_attention`"
 LEFT_OUT = {
     "test_causal_only_skipped_for_subclass": PRIVATE_HOOK,
     "test_compute_attention_combines_causal_and_explicit_mask": PRIVATE_HOOK,
-    "test_shape_mismatch_error_query_value_dim_mismatch": (
-        "expects query and value of different width to be refused, which work "
-        "here"
-    ),
     "test_flash_attention_with_errors": (
         "expects flash attention to refuse dropout, which works here"
     ),
