@@ -126,11 +126,8 @@ class Geometry:
         return minimum(self.key_length, 2 * self.window)
 
     def _choose_rows(self, groups):
-        most, bounded = MOST_ROWS, self.causal or self.window is not None
-        if bounded:
-            most = BOUNDED_ROWS
-        if self.window is not None:
-            most = where(self.window <= BOUNDED_ROWS, LEAST_ROWS, most)
+        bounded = self.causal or self.window is not None
+        most = BOUNDED_ROWS if bounded else MOST_ROWS
         rows = SCORES // maximum(groups, 1) // maximum(self._reach(), 1)
         rows = maximum(minimum(rows, most), LEAST_ROWS)
         blocks = maximum(-(-self.query_length // rows), 1)
