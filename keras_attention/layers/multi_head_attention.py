@@ -296,7 +296,7 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
         )
         context, scores = attention.attend(
             heads,
-            attended.key,
+            attended.key_for(self.attention_path, training),
             attended.value,
             attended.mask,
             bias=attended.bias,

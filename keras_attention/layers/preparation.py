@@ -128,11 +128,12 @@ class Plan:
         key, value, new_cache = self.keys.join(key, value, self.own)
         mask, bias = self.keys.place(self.mask, self.bias, self.own)
         key, value = map(self.axes.heads_first, (key, value))
+        visible = None
         if self.keys.is_cached:
             # Whatever stands in slots that are not seen.
             visible = mask.key if mask.full is None else mask.visible_keys()
             visible = attention.for_heads_of(key, visible)
-            key, value = (masks.hide(x, visible) for x in (key, value))
+            value = masks.hide(value, visible)
         if self.position is not None:
             length = ops.shape(key)[-2]
             bias = head_positions.add_bias(
@@ -141,7 +142,7 @@ class Plan:
                 query_positions,
                 self.keys.key_positions(length),
             )
-        return Attended(key, value, mask, bias, new_cache)
+        return Attended(key, value, mask, bias, new_cache, visible)
 
     def scores_shape(self, query, key):
         """Returns the shape of the scores that the layer returns."""
@@ -157,11 +158,12 @@ class Attended:
     """What the queries of a call attend to.
 
     Attributes:
-        key: Tensor `(B, ..., K, S, H)`.
+        key: Tensor `(B, ..., K, S, H)`, with anything in hidden slots.
         value: Tensor `(B, ..., K, S, Hv)`.
         mask: The `AttentionMask` of these keys.
         bias: Additive bias for these keys, or None.
         cache: The cache with the call's own keys in it, or None.
+        visible: Which slots of a cache are seen, `(B, ..., S)`, or None.
     """
 
     key: Any
@@ -169,6 +171,15 @@ class Attended:
     mask: masks.AttentionMask
     bias: Any
     cache: Any
+    visible: Any
+
+    def key_for(self, kernel, training):
+        """Returns the keys, clean of hidden slots where that matters."""
+        if kernel == "dense" and not training:
+            # It selects their scores away, which spares a copy of the cache
+            # each step; gradients would still meet what stands there.
+            return self.key
+        return masks.hide(self.key, self.visible)
 
 
 def resolve_axes(layer, query_shape, value_shape, key_shape) -> AttentionAxes:

@@ -129,6 +129,27 @@ def test_slots_not_yet_written_are_never_seen(garbage, window):
 
 
 @pytest.mark.parametrize("flash_attention", [True, False])
+def test_slots_not_yet_written_reach_no_gradient(flash_attention):
+    layer = built(flash_attention=flash_attention)
+    query = tf.Variable(X[:, :3])
+    gradients = []
+    for slots in (0.0, np.nan):
+        cache = ops.full((B, 2, 9, N, H), slots)
+        with tf.GradientTape() as tape:
+            output, _ = layer(
+                query,
+                X[:, :3],
+                cache=cache,
+                cache_update_index=0,
+                training=True,
+            )
+            loss = ops.sum(output**2)
+        gradients.append(tape.gradient(loss, query))
+    assert np.isfinite(gradients[0]).all()
+    np.testing.assert_allclose(*gradients, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("flash_attention", [True, False])
 def test_either_kernel_serves_a_long_prompt(flash_attention):
     layer = built(flash_attention=flash_attention, num_key_value_heads=2)
     x = normal((B, 300, D))
