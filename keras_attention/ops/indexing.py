@@ -6,13 +6,12 @@ of the batch, `(B,)`.
 
 from __future__ import annotations
 
-import warnings
-
 import keras
 import numpy as np
 from keras import KerasTensor, ops
 
 from keras_attention.ops.attention import sizes_differ
+from keras_attention.ops.tracing import known
 
 
 def take(tensor, positions):
@@ -82,7 +81,7 @@ def refuse_beyond(index, steps, size, message) -> None:
     """Refuses `index + steps > size` and `index < 0`, now or at run time."""
     if isinstance(index, KerasTensor) or None in (steps, size):
         return
-    values = [_known(x) for x in (index, steps, size)]
+    values = [known(x) for x in (index, steps, size)]
     received = f"Received: cache_update_index={index}, T={steps}, S={size}"
     if all(x is not None for x in values):
         first, count, end = values
@@ -93,14 +92,3 @@ def refuse_beyond(index, steps, size, message) -> None:
 
         tf.debugging.assert_non_negative(index, message=message)
         tf.debugging.assert_less_equal(index + steps, size, message=message)
-
-
-def _known(value):
-    """Returns a value as a NumPy array, or None while it is traced."""
-    try:
-        with warnings.catch_warnings():
-            # NumPy deprecates how traced tensors refuse to be arrays.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return np.asarray(ops.convert_to_numpy(value))
-    except (AttributeError, NotImplementedError, TypeError, ValueError):
-        return None

@@ -10,13 +10,13 @@ never sees a tensor of shape `(T, S)` unless the caller passed one.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
-from keras import KerasTensor, ops
+from keras import ops
 
 from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.tracing import known
 
 Tensor = Any
 
@@ -500,16 +500,11 @@ def _is_rehearsal(mask) -> bool:
 
 
 def _only_zeros_and_ones(mask) -> bool:
-    if isinstance(mask, KerasTensor):
+    values = known(mask)
+    if values is None:
         return False
-    try:
-        with warnings.catch_warnings():
-            # NumPy deprecates how traced tensors refuse to be arrays.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            values = np.asarray(ops.convert_to_numpy(mask), dtype="float32")
-    except (AttributeError, NotImplementedError, TypeError, ValueError):
-        return False  # traced: the values are not there yet
-    return bool(np.isin(values, (0.0, 1.0)).all())
+    # NumPy does not look for members among bfloat16.
+    return bool(np.isin(values.astype("float32"), (0.0, 1.0)).all())
 
 
 def _dtype_name(tensor) -> str:
