@@ -50,6 +50,8 @@ class Piece:
 class Geometry:
     """Blocks of queries, and the keys that each of them can reach.
 
+    To be prepared outside the loops, before `pieces` is called in them.
+
     Args:
         query_length: T.
         key_length: S.
@@ -89,7 +91,7 @@ class Geometry:
         whole=False,
     ):
         self.query_length, self.key_length = query_length, key_length
-        self.causal = causal
+        self.causal, self._visible = causal, None
         if window is not None:
             # No two positions are further apart.
             farthest = maximum(query_length + offset, key_length - offset)
@@ -105,20 +107,29 @@ class Geometry:
             self._pad_keys(offset)
         self.keys_in_all = key_length + sum(self.key_padding)
 
+    def prepare(self) -> None:
+        """Makes what positions show in a window or diagonal, once for all."""
+        if self.window is None and not self.causal:
+            return
+        ahead = tf.range(self.span)[:, None] - tf.range(self.rows)[None]
+        if self.window is None:
+            self._visible = ahead <= 0
+            return
+        width = self.window if self.causal else 2 * self.window - 1
+        self._visible = (ahead >= 0) & (ahead < width)
+
     def pieces(self, block) -> list[Piece]:
         """Returns the keys that a block can reach, in order and adjoining."""
         if self.window is None and not self.causal:
             return [Piece(0, None)]
         start = self.first + block * self.rows
-        ahead = tf.range(self.span)[:, None] - tf.range(self.rows)[None]
         if self.window is not None:
-            width = self.window if self.causal else 2 * self.window - 1
-            return [Piece(start, self.span, (ahead >= 0) & (ahead < width))]
+            return [Piece(start, self.span, self._visible)]
         if not self.reaches_beginnings:
             last = start + tf.range(self.rows)
             keys = tf.range(self.keys_in_all)
             return [Piece(0, None, keys[:, None] <= last[None])]
-        return [Piece(0, start), Piece(start, self.span, ahead <= 0)]
+        return [Piece(0, start), Piece(start, self.span, self._visible)]
 
     def _reach(self):
         if self.window is None:

@@ -60,7 +60,7 @@ class Settings:
     def geometry(self, tensors) -> Geometry:
         """Returns the blocks of tensors as `flatten` returns them."""
         offset = tensors["offset"] if self.offset is None else self.offset
-        return Geometry(
+        geometry = Geometry(
             length_of(tensors["query"], 1),
             length_of(tensors["key"], 1),
             self.causal,
@@ -70,6 +70,8 @@ class Settings:
             self.key_heads,
             whole=compiles_with_xla(),
         )
+        geometry.prepare()
+        return geometry
 
     def groups_in(self, tensors):
         """Returns how many query heads share a key and value."""
@@ -303,11 +305,9 @@ class Heads:
 
     def _hides_by_column(self):
         """Whether queries that share a key head see the same keys."""
-        alike = self._groups_are_one() or "keys" in self._settings.shared
+        settings = self._settings
+        alike = settings.groups == 1 or "keys" in settings.shared
         return alike and "keys" in self._tensors
-
-    def _groups_are_one(self):
-        return isinstance(self._groups, int) and self._groups == 1
 
     def _owners(self, name):
         """Returns which entries of a mask or bias the step's heads use.
