@@ -25,7 +25,7 @@ from keras_attention import layers, models  # noqa: E402
 from keras_attention.models.compiled_loop import compiled_loop  # noqa: E402
 
 WIDTH, HEADS, BLOCKS, VOCABULARY = 256, 4, 6, 8000
-STEPS, REPEATS = 32, 5
+STEPS, REPEATS = 32, 15
 
 
 def writer(max_length):

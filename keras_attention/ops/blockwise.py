@@ -21,16 +21,14 @@ from keras_attention.ops import (
     blockwise_short,
     dense,
 )
-from keras_attention.ops.blockwise_geometry import (
-    compiles_with_xla,
-    length_of,
-)
+from keras_attention.ops.blockwise_geometry import length_of
 from keras_attention.ops.blockwise_inputs import Settings, flatten
 from keras_attention.ops.blockwise_second import (
     DIFFERENTIABLE,
     second_order,
 )
 from keras_attention.ops.masks import AttentionMask
+from keras_attention.ops.tracing import compiles_with_xla
 
 
 # Lest AutoGraph rewrites Python that is meant to run while tracing.

@@ -205,18 +205,3 @@ def where(condition, first, second) -> Length:
     if isinstance(condition, bool):
         return first if condition else second
     return tf.where(condition, first, second)
-
-
-def compiles_with_xla() -> bool:
-    """Returns whether the graph now built is to be compiled by XLA."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        # TensorFlow has no public name for this. Where there is none at all,
-        # the answer is the safe one.
-        context = getattr(graph, "_get_control_flow_context", None)
-        if context is None:
-            return True
-        if getattr(context(), "IsXLAContext", bool)():
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False

@@ -17,12 +17,12 @@ import tensorflow as tf
 from keras_attention.ops.blockwise_geometry import (
     Geometry,
     Piece,
-    compiles_with_xla,
     length_of,
     lengths_of,
     maximum,
 )
 from keras_attention.ops.masks import AttentionMask
+from keras_attention.ops.tracing import compiles_with_xla
 
 Tensor = Any
 

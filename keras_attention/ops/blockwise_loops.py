@@ -13,11 +13,11 @@ import tensorflow as tf
 from keras_attention.ops.blockwise_geometry import (
     Geometry,
     Piece,
-    compiles_with_xla,
     length_of,
     lengths_of,
 )
 from keras_attention.ops.blockwise_inputs import pad
+from keras_attention.ops.in_place import is_possible, overwrite
 
 
 def loop(steps, body, *state):
@@ -64,7 +64,7 @@ class Rows:
     def __init__(self, dtype, shape, together):
         self.dtype, self.shape = dtype, tuple(shape)
         self._together = together
-        self._in_place = not compiles_with_xla()
+        self._in_place = is_possible()
         if self._in_place:
             size = math.prod(self.shape)
             self.state = tf.raw_ops.Empty(shape=[size], dtype=dtype)
@@ -78,7 +78,7 @@ class Rows:
         if not self._in_place:
             return state.write(step, rows)
         first = tf.cast(step, "int64") * tf.size(rows, "int64")
-        return _overwrite(state, first, rows)
+        return overwrite(state, [first], tf.reshape(rows, [-1]))
 
     def result(self, state):
         """Returns the rows of all heads, `(heads, length, width)`."""
@@ -116,23 +116,6 @@ class Blocks:
         return tf.reshape(blocks, shape)[:, : self._length]
 
 
-def _overwrite(vector, first, values):
-    """Returns a vector with `values` in it from number `first` on.
-
-    In place, as nothing else needs the vector as it was. On one axis, as that
-    is copied whole and not number by number.
-    """
-    first = tf.cast(first, "int64")
-    written = tf.raw_ops.TensorStridedSliceUpdate(
-        input=vector,
-        begin=[first],
-        end=[first + tf.size(values, "int64")],
-        strides=tf.ones((1,), "int64"),
-        value=tf.reshape(values, [-1]),
-    )
-    return tf.ensure_shape(written, vector.shape)
-
-
 class WholeSum:
     """Adds up rows `(k, S, X)` of which each block gives a beginning, or all.
 
@@ -161,7 +144,7 @@ class WholeSum:
             first = piece.start * heads * width
             rows = tf.reshape(tf.transpose(part, (1, 0, 2)), [-1])
             before = tf.slice(total, [first], tf.shape(rows))
-            total = _overwrite(total, first, before + rows)
+            total = overwrite(total, [first], before + rows)
         return (total,)
 
     def result(self, state):

@@ -19,7 +19,7 @@ import dataclasses
 
 from keras import ops
 
-from keras_attention.ops import cache_padding, indexing, masks
+from keras_attention.ops import cache_padding, in_place, indexing, masks
 from keras_attention.ops.attention import sizes_differ
 
 
@@ -221,7 +221,7 @@ class Slots(Stored):
     def join(self, key, value, own=None):
         """Writes the call's own keys, and attends to all slots."""
         entries = ops.stack([key, value], axis=1)
-        cache = self._write(entries, self._cache)
+        cache = self._write(entries)
         return *_halves(cache), cache
 
     def place(self, mask, bias, own):
@@ -232,7 +232,7 @@ class Slots(Stored):
         if own is not None:
             entries = ops.reshape(own, (-1, 1, self._steps, 1, 1))
             nothing = ops.ones((1, 1, self._size, 1, 1), "bool")
-            own = self._write(entries, nothing)[:, :, :, 0, 0]
+            own = self._select(entries, nothing)[:, :, :, 0, 0]
             keys = masks.both(keys, own)
         full, offset = mask.full, 0
         # No key is later than an only query.
@@ -254,8 +254,22 @@ class Slots(Stored):
         )
         return placed, bias
 
-    def _write(self, entries, cache, count=None):
-        """Returns `cache` with `entries` in their slots.
+    def _write(self, entries, count=None):
+        """Returns the cache with `entries` in their slots.
+
+        In place where they lie in a row, so that a step copies nothing.
+
+        Args:
+            entries: Tensor `(B, 2, T, K, H)`.
+            count: As in `_select`.
+        """
+        start = self._start() if count is None else None
+        if start is None or not in_place.is_possible():
+            return self._select(entries, self._cache, count)
+        return in_place.overwrite_rows(self._cache, start, entries)
+
+    def _select(self, entries, cache, count=None):
+        """Returns `cache` with `entries` in their slots, all made anew.
 
         Every slot selects what it holds: the last entry that falls on it,
         or else what was there.
@@ -277,6 +291,10 @@ class Slots(Stored):
         if len(source.shape) == 2:
             shape = (-1, 1, self._size, 1, 1)
         return ops.where(ops.reshape(written, shape), entries, cache)
+
+    def _start(self):
+        """Returns the slot from which on entries lie in a row, or None."""
+        return self._index
 
     def _refuse_overrun(self):
         indexing.refuse_beyond(
@@ -320,12 +338,12 @@ class Ring(Slots):
         slots = ops.mod(self.key_positions(self._before), self._size)
         earlier = indexing.take_slots(self._cache, slots)
         attended = ops.concatenate([earlier, entries], axis=2)
-        count = self._steps
+        count = None
         if own is not None:
             # Padding after a prompt takes no slot from a key in the window.
             ends = ops.arange(1, self._steps + 1, dtype="int32")
             count = ops.max(ops.where(own, ends, 0), axis=-1, keepdims=True)
-        cache = self._write(entries, self._cache, count)
+        cache = self._write(entries, count)
         return *_halves(attended), cache
 
     def place(self, mask, bias, own):
@@ -360,6 +378,11 @@ class Ring(Slots):
             "call.",
         )
         return indexing.take(tensor, positions)
+
+    def _start(self):
+        # Several may reach over the end, and begin again.
+        one = _is(self._steps, 1)
+        return ops.mod(self._index, self._size) if one else None
 
     def _refuse_overrun(self):
         """A ring has no end, but a beginning."""

@@ -93,10 +93,12 @@ def test_a_later_position_and_padding_change_nothing():
     assert np.abs(to_numpy(free) - expected)[:, :4].max() > 0.01
 
 
-@pytest.mark.parametrize("prefill", [1, 3])
+@pytest.mark.parametrize("prefill", [1, 3, 17])
 @pytest.mark.parametrize("dtype, atol", [("float32", 1e-5), ("bfloat16", 2e-2)])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_steps_equal_one_pass(prefill, dtype, atol, grouped):
+    length = 19
+    decoder = normal((B, length, D))
     attention = None
     if grouped:
         attention = MultiHeadAttention(
@@ -104,18 +106,18 @@ def test_steps_equal_one_pass(prefill, dtype, atol, grouped):
         )
     block = built(attention=attention, normalize_first=True, dtype=dtype)
     full, self_scores, cross_scores = block(
-        DECODER,
+        decoder,
         ENCODER,
         encoder_padding_mask=ENCODER_PADDING,
         return_attention_scores=True,
     )
-    cache = block.make_cache(B, T + 2)
+    cache = block.make_cache(B, length + 2)
     cross_cache = block.compute_cross_cache(ENCODER, ENCODER_PADDING)
-    for start in [0, *range(prefill, T)]:
+    for start in [0, *range(prefill, length)]:
         stop = start + (1 if start else prefill)
         step = slice(start, stop)
         output, scores, over_encoder, cache, cross_cache = block(
-            DECODER[:, step],
+            decoder[:, step],
             encoder_padding_mask=ENCODER_PADDING,
             self_attention_cache=cache,
             self_attention_cache_update_index=ops.convert_to_tensor(start),
@@ -124,13 +126,13 @@ def test_steps_equal_one_pass(prefill, dtype, atol, grouped):
         )
         for one, other in (
             (output, full[:, step]),
-            (scores[..., :T], self_scores[:, :, step]),
+            (scores[..., :length], self_scores[:, :, step]),
             (over_encoder, cross_scores[:, :, step]),
         ):
             np.testing.assert_allclose(
                 to_numpy(one), to_numpy(other), atol=atol
             )
-        assert not to_numpy(scores)[..., T:].any()
+        assert not to_numpy(scores)[..., length:].any()
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -338,6 +338,53 @@ def test_one_graph_serves_all_indices_and_lengths():
         step(X[:, :2], cache, T - 1)
 
 
+@pytest.mark.parametrize("index", [np.int32(4), np.array([4, 2], "int32")])
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_step_compiled_by_xla_gives_the_same(index, window):
+    layer = built(sliding_window=window)
+    cache = normal((B, 2, 7, N, H))
+
+    def step(index):
+        return layer(X[:, :1], X[:, :1], cache=cache, cache_update_index=index)
+
+    compiled = tf.function(step, jit_compile=True, autograph=False)
+    for one, other in zip(
+        compiled(tf.constant(index)), step(index), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_step_makes_no_second_cache(window):
+    layer = built(sliding_window=window)
+    shape = (1, 2, 7, N, H)
+
+    @tf.function(autograph=False)
+    def step(x, cache, index):
+        return layer(x, x, cache=cache, cache_update_index=index)
+
+    graph = step.get_concrete_function(
+        tf.TensorSpec((1, 1, D)),
+        tf.TensorSpec(shape),
+        tf.TensorSpec((), "int32"),
+    ).graph
+    makes = {
+        operation.type
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        if tensor.shape == shape
+    }
+    # The second may write in place, the others only pass on what they get.
+    assert makes <= {
+        "Placeholder",
+        "TensorStridedSliceUpdate",
+        "EnsureShape",
+        "Identity",
+        "StopGradient",
+    }
+    assert "TensorStridedSliceUpdate" in makes
+
+
 def test_gradients_reach_keys_through_the_cache():
     layer = built()
     with tf.GradientTape() as tape:
