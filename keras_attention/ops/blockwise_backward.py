@@ -22,7 +22,8 @@ from keras_attention.ops.blockwise_loops import (
     RollingSum,
     Rows,
     WholeSum,
-    loop,
+    loop_over_blocks,
+    loop_over_heads,
 )
 
 
@@ -61,7 +62,8 @@ def backward(settings: Settings, tensors, upstream, context, log_sums):
             bias_state = bias.add(bias_state, step, bias_blocks)
         return states, bias_state
 
-    states, bias_state = loop(
+    states, bias_state = loop_over_heads(
+        geometry,
         length_of(tensors["key"], 0) // maximum(keys, 1),
         per_step,
         [r.state for r in rows],
@@ -75,19 +77,17 @@ class _Given:
     """What the backward pass of a step is given, beside `Heads`.
 
     Attributes:
-        gradient: Gradient `(k * G, T, Hv)` of the context, as it was before
-            what dropout spares was scaled up.
-        share: What all keys of a query bear together, `(k * G, T, 1)`.
-        pulling: The gradient and, in one more column, the share less.
+        pulling: Gradient `(k * G, T, Hv + 1)` of the context, as it was
+            before what dropout spares was scaled up, and, in one more column,
+            what all keys of a query bear together, to be subtracted.
         value: The values `(k, S, Hv + 1)`, which end on a column of ones.
     """
 
     def __init__(self, heads: Heads, upstream, context):
         upstream = heads.take_rows(upstream)
         along = upstream * heads.take_rows(context)
-        self.share = tf.reduce_sum(along, 2, keepdims=True)
-        self.gradient = upstream / heads.kept_share
-        self.pulling = tf.concat([self.gradient, -self.share], 2)
+        share = tf.reduce_sum(along, 2, keepdims=True)
+        self.pulling = tf.concat([upstream / heads.kept_share, -share], 2)
         ones = tf.ones_like(heads.value[..., :1])
         self.value = tf.concat([heads.value, ones], 2)
 
@@ -118,8 +118,8 @@ def _one_step(heads: Heads, geometry: Geometry, given: _Given, rows, bias):
             bias_blocks,
         )
 
-    array, *states, bias_blocks = loop(
-        geometry.blocks,
+    array, *states, bias_blocks = loop_over_blocks(
+        geometry,
         per_block,
         queries.array,
         sums[0].state,
@@ -132,27 +132,23 @@ def _one_step(heads: Heads, geometry: Geometry, given: _Given, rows, bias):
 
 def _one_piece(heads: Heads, given: _Given, block, index, piece):
     """Returns gradients of scores `(k, size, G * rows)`, and of the inputs."""
-    gradient = heads.across(given.gradient, block)
+    pulling = heads.across(given.pulling, block)
+    gradient = pulling[..., :-1]
+    value = heads.cut(given.value, piece)
     weights = tf.exp(heads.scores(block, piece))
     spared, kept = heads.spared(block, index, weights), weights
     if spared is None:
-        pull = tf.matmul(
-            heads.cut(given.value, piece),
-            heads.across(given.pulling, block),
-            transpose_b=True,
-        )
+        pull = tf.matmul(value, pulling, transpose_b=True)
     else:
         zero = tf.zeros((), weights.dtype)
         kept = tf.where(spared, weights, zero)
-        pull = tf.matmul(
-            heads.cut(heads.value, piece), gradient, transpose_b=True
-        )
-        share = tf.transpose(heads.across(given.share, block), (0, 2, 1))
-        pull = tf.where(spared, pull, zero) - share
+        pull = tf.matmul(value[..., :-1], gradient, transpose_b=True)
+        share = tf.transpose(pulling[..., -1:], (0, 2, 1))
+        pull = tf.where(spared, pull, zero) + share
     scores = weights * pull
     return (
         scores,
-        tf.matmul(heads.cut(heads.key, piece), scores, transpose_a=True),
+        heads.sum_keys(piece, scores),
         tf.matmul(scores, heads.across(heads.query, block)),
         tf.matmul(kept, gradient),
     )

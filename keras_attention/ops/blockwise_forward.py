@@ -20,7 +20,12 @@ from keras_attention.ops.blockwise_inputs import (
     compute_dtype,
     minus_infinity,
 )
-from keras_attention.ops.blockwise_loops import Blocks, Rows, loop
+from keras_attention.ops.blockwise_loops import (
+    Blocks,
+    Rows,
+    loop_over_blocks,
+    loop_over_heads,
+)
 
 # Up to here on either side of zero, exponentials of scores and their sums are
 # far from the ends of float32, and need not be shifted by the highest score.
@@ -62,7 +67,9 @@ def forward(settings: Settings, tensors):
                 for b, array, part in zip(blocks, arrays, found, strict=True)
             ]
 
-        arrays = loop(geometry.blocks, per_block, *(b.array for b in blocks))
+        arrays = loop_over_blocks(
+            geometry, per_block, *(b.array for b in blocks)
+        )
         return [
             r.write(state, step, b.join(array))
             for r, state, b, array in zip(
@@ -71,7 +78,9 @@ def forward(settings: Settings, tensors):
         ]
 
     steps = length_of(tensors["key"], 0) // maximum(geometry.together, 1)
-    states = loop(steps, per_step, *(r.state for r in rows))
+    states = loop_over_heads(
+        geometry, steps, per_step, *(r.state for r in rows)
+    )
     context, log_sums = map(Rows.result, rows, states)
     return context, log_sums
 

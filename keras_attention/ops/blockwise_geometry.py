@@ -27,9 +27,6 @@ SCORES = 2**20
 # Rows of queries or keys that a step takes of all heads together.
 ROWS = 2**14
 LEAST_ROWS, MOST_ROWS = 128, 512
-# Where positions hide keys, a block also computes some that they hide, the
-# more the larger it is.
-BOUNDED_ROWS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +134,10 @@ class Geometry:
         return minimum(self.key_length, 2 * self.window)
 
     def _choose_rows(self, groups):
-        bounded = self.causal or self.window is not None
-        most = BOUNDED_ROWS if bounded else MOST_ROWS
+        most = MOST_ROWS
+        if self.window is not None:
+            # Larger blocks compute more that the window hides than they show.
+            most = minimum(most, self.window)
         rows = SCORES // maximum(groups, 1) // maximum(self._reach(), 1)
         rows = maximum(minimum(rows, most), LEAST_ROWS)
         blocks = maximum(-(-self.query_length // rows), 1)

@@ -157,6 +157,9 @@ class Heads:
     so that it is not repeated: scores are `(k, size, G * rows)` for k key
     heads of G query heads each.
 
+    Loops over blocks hold on to what they use, and so had better not use the
+    tensors `key` and `value`.
+
     Attributes:
         count: Number of query heads, k * G.
         query: The scaled queries `(k * G, T, H)`, padded to whole blocks.
@@ -193,6 +196,7 @@ class Heads:
         self.query = self.take_rows(tensors["query"]) * self.scale
         self.key = self._take_keys(tensors["key"])
         self.value = self._take_keys(tensors["value"])
+        self._width = length_of(self.key, 2)
         self._sought, self._offered = [self.query], [self.key]
         self._add_hidden_keys()
         if log_sums is not None:
@@ -216,6 +220,21 @@ class Heads:
         """Returns `(k, X, G * rows)` as `(k * G, rows, X)`."""
         shape = (self.count, self._geometry.rows, length_of(columns, 1))
         return tf.reshape(tf.transpose(columns, (0, 2, 1)), shape)
+
+    def sum_keys(self, piece: Piece, weights) -> Tensor:
+        """Returns the sum of the keys of a piece for each query.
+
+        Args:
+            piece: The range of keys.
+            weights: Numbers `(k, size, G * rows)` to multiply them by.
+
+        Returns:
+            A tensor `(k, H, G * rows)`.
+        """
+        offered = self.cut(self._offered, piece)
+        # The product with all columns costs less than a copy of some.
+        total = tf.matmul(offered, weights, transpose_a=True)
+        return total[:, : self._width]
 
     def scores(self, block, piece: Piece) -> Tensor:
         """Returns the scores of a block, `(k, size, G * rows)`."""

@@ -1,7 +1,7 @@
 """Loops, and what they gather, for the blockwise kernel.
 
-Nothing here runs two steps at once: the memory of a step is free for the
-next one.
+A step takes as much memory as it is given, and leaves it to the next one: few
+run side by side.
 """
 
 from __future__ import annotations
@@ -19,9 +19,21 @@ from keras_attention.ops.blockwise_geometry import (
 from keras_attention.ops.blockwise_inputs import pad
 from keras_attention.ops.in_place import is_possible, overwrite
 
+# While one step waits for its threads, another computes. Measured on two cores:
+# a fifth to a third of the time, and nothing more with three.
+SIDE_BY_SIDE = 2
 
-def loop(steps, body, *state):
-    """Calls `state = body(step, *state)` for each step and returns it last."""
+
+def loop(steps, body, *state, side_by_side=1):
+    """Calls `state = body(step, *state)` for each step and returns it last.
+
+    Args:
+        steps: Number of steps.
+        body: The function to call.
+        *state: What it is given first.
+        side_by_side: How many steps may be under way at once, as far as they
+            do not wait for the state of the one before.
+    """
 
     def count(step, *state):
         return (step + 1, *body(step, *state))
@@ -30,9 +42,21 @@ def loop(steps, body, *state):
         lambda step, *_: step < steps,
         count,
         (tf.constant(0), *state),
-        parallel_iterations=1,
+        parallel_iterations=side_by_side,
     )
     return state
+
+
+def loop_over_heads(geometry: Geometry, steps, body, *state):
+    """As `loop`, where each step is a `loop_over_blocks` of its own."""
+    has_blocks = isinstance(geometry.blocks, int) and geometry.blocks > 1
+    side_by_side = 1 if has_blocks else SIDE_BY_SIDE
+    return loop(steps, body, *state, side_by_side=side_by_side)
+
+
+def loop_over_blocks(geometry: Geometry, body, *state):
+    """As `loop`, for the blocks of one step."""
+    return loop(geometry.blocks, body, *state, side_by_side=SIDE_BY_SIDE)
 
 
 def array(dtype, size, shape) -> tf.TensorArray:

@@ -13,11 +13,11 @@ import keras
 
 from keras_attention.ops import attention, masks
 
-# Tensors alive at once in one step of the blockwise kernel: scores of a block,
-# and rows of all its queries (with them, the context and gradients that are
-# gathered) and of all its keys.
-FORWARD_COPIES = {"scores": 1, "queries": 2, "keys": 3}
-TRAINING_COPIES = {"scores": 3, "queries": 8, "keys": 8}
+# Tensors alive at once in the blockwise kernel: scores of the blocks that run
+# side by side, and rows of all queries of a step (with them, the context and
+# gradients that are gathered) and of all its keys.
+FORWARD_COPIES = {"scores": 2, "queries": 1, "keys": 2}
+TRAINING_COPIES = {"scores": 6, "queries": 5, "keys": 6}
 # What the allocator holds back for the small tensors of the next step.
 HELD_BACK = 10 * 10**6
 
@@ -204,11 +204,7 @@ def _blockwise(call: _Call, training) -> int:
     reach = geometry.keys_in_all if call.window is None else geometry.span
     queries = groups * (geometry.query_length + geometry.padding)
     width = max(call.width, call.value_width)
-    copies = dict(TRAINING_COPIES if training else FORWARD_COPIES)
-    if not training and geometry.padding_seen:
-        # Then, a column is added to either.
-        copies["queries"] += 1
-        copies["keys"] += 1
+    copies = TRAINING_COPIES if training else FORWARD_COPIES
     step = geometry.together * (
         copies["scores"] * groups * geometry.rows * reach
         + copies["queries"] * queries * width

@@ -29,13 +29,11 @@ BLOCKS = {
         "SCORES": 2**12,
         "LEAST_ROWS": 16,
         "MOST_ROWS": 64,
-        "BOUNDED_ROWS": 32,
     },
     "heads": {
         "SCORES": 2**16,
         "LEAST_ROWS": 32,
         "MOST_ROWS": 32,
-        "BOUNDED_ROWS": 32,
     },
 }
 GRAPHS = {
