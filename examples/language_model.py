@@ -46,7 +46,9 @@ def main(argv=None):
         num_layers=args.layers,
         num_heads=4,
         activation="relu",
-        dropout=0.0,
+        dropout=args.dropout,
+        # Never further apart than in training, however long the text.
+        sliding_window=args.length // 2,
         name="language_model",
     )
     known_ids, held_out_ids = (
@@ -94,6 +96,7 @@ def read_arguments(argv):
     add("--top-p", type=float, default=0.95)
     add("--hidden-dim", type=int, default=128)
     add("--layers", type=int, default=3)
+    add("--dropout", type=float, default=0.1)
     add("--length", type=int, default=128, help="characters of one sequence")
     add("--peak", type=float, default=3e-3, help="highest learning rate")
     add("--pages", type=int, help="use only so many, to try things out")

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_attention.layers import arguments
-from keras_attention.ops import attention, masks
+from keras_attention.ops import masks, shapes
 from keras_attention.ops.keras2 import refuse_keras_2
 
 
@@ -143,7 +143,7 @@ class BaseAttention(keras.layers.Layer):
         raise NotImplementedError
 
     def _check_shapes(self, query_shape, key_shape, value_shape):
-        attention.check_shapes(query_shape, key_shape, value_shape)
+        shapes.check(query_shape, key_shape, value_shape)
 
     def _combine_masks(self, query, key, *, attention_bias, **options):
         """Returns the `AttentionMask`, and the bias ready to broadcast.

@@ -6,7 +6,7 @@ import keras
 
 from keras_attention.layers import arguments
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
-from keras_attention.ops.attention import sizes_differ
+from keras_attention.ops.shapes import sizes_differ
 
 _PROJECTIONS = ("query_dense", "key_dense", "value_dense", "output_dense")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import keras
 from keras import ops
 
-from keras_attention.ops import dense, masks, processor
+from keras_attention.ops import dense, masks, processor, shapes, side_by_side
 
 HALF_TYPES = ("float16", "bfloat16")
 
@@ -85,7 +86,7 @@ def dot_product_attention(
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
     query, key, value = (ops.convert_to_tensor(x) for x in (query, key, value))
-    check_shapes(query.shape, key.shape, value.shape)
+    shapes.check(query.shape, key.shape, value.shape)
     bias = masks.check_bias(
         attention_bias, tuple(query.shape[:-2]), query.shape[-2], key.shape[-2]
     )
@@ -172,12 +173,42 @@ def attend(
     return ops.cast(context, out_dtype), ops.cast(weights, out_dtype)
 
 
-def _dense(query, key, value, mask, **options):
-    # In a half type the scores overflow.
-    inputs = (query, key, value)
-    if keras.backend.standardize_dtype(query.dtype) in HALF_TYPES:
-        inputs = [ops.cast(x, "float32") for x in inputs]
-    return dense.attend(*inputs, mask, **options)
+def _dense(query, key, value, mask, *, bias=None, **options):
+    half_type = keras.backend.standardize_dtype(query.dtype) in HALF_TYPES
+
+    def attend(query, key, value, bias, full, queries, keys):
+        inputs = query, key, value
+        if half_type:
+            # Its scores overflow.
+            inputs = [ops.cast(x, "float32") for x in inputs]
+        part = dataclasses.replace(mask, full=full, query=queries, key=keys)
+        return dense.attend(*inputs, part, bias=bias, **options)
+
+    tensors = query, key, value
+    rank = len(query.shape)
+    parts = [
+        _with_rank(part, axes)
+        for part, axes in (
+            (bias, rank),
+            (mask.full, rank),
+            (mask.query, rank - 1),
+            (mask.key, rank - 1),
+        )
+    ]
+    # Not by the batch, lest its size be seen in the last bits.
+    sizes = (*query.shape[1:-1], key.shape[-2])
+    few = None not in sizes and math.prod(sizes) < FEW_SCORES
+    # A seed is to drop the same, however many there are in a batch.
+    if rank < 4 or few or options["dropout"]:
+        return attend(*tensors, *parts)
+    return side_by_side.in_halves(attend, tensors, parts)
+
+
+def _with_rank(part, rank):
+    """Returns a mask or bias with all its leading axes, or None."""
+    if part is None or len(part.shape) == rank:
+        return part
+    return _with_rank(ops.expand_dims(part, 0), rank)
 
 
 def _blockwise(query, key, value, mask, **options):
@@ -193,6 +224,9 @@ def _by_length(query, key, value, mask, **options):
 
 
 KERNELS = {"dense": _dense, "blockwise": _blockwise, "by_length": _by_length}
+
+# Number of scores, N * T * S, up to which a batch is not worth halving.
+FEW_SCORES = 2**12
 
 # Number of scores, T * S, above which the blockwise kernel is the faster one:
 # measured on two cores in float32. oneDNN gains more from whole matrices, the
@@ -291,66 +325,6 @@ def choose_kernel(
         return "by_length"
     long = query_length * key_length > dense_scores(by_position)
     return "blockwise" if long else "dense"
-
-
-def check_shapes(query_shape, key_shape, value_shape) -> None:
-    """Refuses shapes that no attention fits.
-
-    Args:
-        query_shape: `(..., N, T, H)`.
-        key_shape: `(..., K, S, H)`.
-        value_shape: `(..., K, S, Hv)`.
-
-    Raises:
-        ValueError: Ranks, widths, lengths or head counts do not match.
-    """
-    shapes = {
-        "query": tuple(query_shape),
-        "key": tuple(key_shape),
-        "value": tuple(value_shape),
-    }
-    received = ", ".join(f"{k}.shape={v}" for k, v in shapes.items())
-    query, key, value = shapes.values()
-    if not len(query) == len(key) == len(value) or len(query) < 2:
-        raise ValueError(
-            "`query`, `key` and `value` must have the same rank, at least 2: "
-            f"(..., T, H), (..., S, H) and (..., S, Hv). Received: {received}"
-        )
-    if sizes_differ(query[-1], key[-1]):
-        raise ValueError(
-            "The last axes of `query` and `key` (the head width H) must be "
-            f"equal: their products are the scores. Received: {received}"
-        )
-    if sizes_differ(key[-2], value[-2]):
-        raise ValueError(
-            "`key` and `value` must have the same length S: each key belongs "
-            f"to one value. Received: {received}"
-        )
-    lead = slice(0, 1 if len(query) == 3 else -3)
-    for other in (key, value):
-        if any(map(sizes_differ, query[lead], other[lead])):
-            raise ValueError(
-                "`query`, `key` and `value` must have the same batch size (and "
-                f"other axes before the heads). Received: {received}"
-            )
-    if len(query) < 4:
-        return
-    if sizes_differ(key[-3], value[-3]):
-        raise ValueError(
-            "`key` and `value` must have the same number of heads at axis "
-            f"-3. Received: {received}"
-        )
-    if None not in (query[-3], key[-3]) and query[-3] % key[-3]:
-        raise ValueError(
-            f"The number of query heads ({query[-3]}) must be a multiple of "
-            f"the number of key and value heads ({key[-3]}). "
-            f"Received: {received}"
-        )
-
-
-def sizes_differ(first, second) -> bool:
-    """Whether two static sizes, None where unknown, cannot be the same."""
-    return None not in (first, second) and first != second
 
 
 def _to_one_dtype(query, key, value):

@@ -12,7 +12,7 @@ import math
 
 from keras import KerasTensor, ops
 
-from keras_attention.ops.attention import sizes_differ
+from keras_attention.ops.shapes import sizes_differ
 
 
 @dataclasses.dataclass(frozen=True)

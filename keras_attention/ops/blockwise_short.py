@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_attention.ops import blockwise_backward, blockwise_forward, dense
+from keras_attention.ops import (
+    blockwise_backward,
+    blockwise_forward,
+    dense,
+    side_by_side,
+)
 from keras_attention.ops.blockwise_geometry import length_of, maximum
 from keras_attention.ops.blockwise_inputs import Settings, compute_dtype
 from keras_attention.ops.masks import AttentionMask
@@ -85,55 +90,85 @@ def attend(settings: Settings, tensors):
         A tuple of the context `(heads, T, Hv)` and the weights
         `(heads, T, S)` before and after dropout.
     """
-    query, key, value = _exact(tensors, "query", "key", "value")
-    groups = _groups(settings, query, key)
-    scores = _multiply(query * settings.scale, key, groups, transpose=True)
-    mask = AttentionMask(
-        full=_per_head(tensors, "full"),
-        query=_per_head(tensors, "queries"),
-        key=_per_head(tensors, "keys"),
-        causal=settings.causal,
-        window=settings.window,
-        offset=tensors.get("offset", settings.offset),
-    )
-    weights = kept = dense.weigh(scores, mask, _per_head(tensors, "bias"))
-    if settings.dropout:
-        draws = tf.random.stateless_uniform(tf.shape(weights), tensors["seed"])
-        spared = draws >= settings.dropout
-        zero = tf.zeros((), weights.dtype)
-        kept = tf.where(spared, weights / (1.0 - settings.dropout), zero)
-    context = _multiply(kept, value, groups)
+    parts = [_per_head(tensors, name) for name in ("full", "queries", "keys")]
+    parts.append(_per_head(tensors, "bias"))
+
+    def attend(query, key, value, full, queries, keys, bias):
+        mask = AttentionMask(
+            full=full,
+            query=queries,
+            key=keys,
+            causal=settings.causal,
+            window=settings.window,
+            offset=tensors.get("offset", settings.offset),
+        )
+        groups = _groups(settings, query, key)
+        scores = _multiply(query * settings.scale, key, groups, transpose=True)
+        weights = kept = dense.weigh(scores, mask, bias)
+        if settings.dropout:
+            kept = _drop(settings, tensors, weights)
+        return _multiply(kept, value, groups), weights, kept
+
+    inputs = _exact(tensors, "query", "key", "value")
+    # Heads that share a key stay together, and draws are one for all.
+    if settings.groups != 1 or settings.dropout:
+        context, weights, kept = attend(*inputs, *parts)
+    else:
+        context, weights, kept = side_by_side.in_halves(attend, inputs, parts)
     return tf.cast(context, tensors["query"].dtype), weights, kept
+
+
+def _drop(settings, tensors, weights):
+    draws = tf.random.stateless_uniform(tf.shape(weights), tensors["seed"])
+    spared = draws >= settings.dropout
+    zero = tf.zeros((), weights.dtype)
+    return tf.where(spared, weights / (1.0 - settings.dropout), zero)
 
 
 def _differentiate(settings, tensors, upstream, weights, kept):
     """Returns the gradients of `attend`, from its weights."""
-    query, key, value = _exact(tensors, "query", "key", "value")
-    groups = _groups(settings, query, key)
-    upstream = tf.cast(upstream, weights.dtype)
-    pull = _multiply(upstream, value, groups, transpose=True)
-    if settings.dropout:
-        spared = tf.not_equal(kept, 0)
-        zero = tf.zeros((), pull.dtype)
-        pull = tf.where(spared, pull / (1.0 - settings.dropout), zero)
-    # What is hidden weighs nothing, and so has no gradient either.
-    scores = weights * (pull - tf.reduce_sum(weights * pull, -1, keepdims=True))
-    found = {
-        "query": _multiply(scores, key, groups) * settings.scale,
-        "key": _gather(scores, query, groups) * settings.scale,
-        "value": _gather(kept, upstream, groups),
-    }
-    if "bias" in tensors:
-        bias = tensors["bias"]
-        total = tf.math.unsorted_segment_sum(
-            scores, tensors["bias_of"], length_of(bias, 0)
+
+    def differentiate(query, key, value, upstream, weights, kept):
+        groups = _groups(settings, query, key)
+        pull = _multiply(upstream, value, groups, transpose=True)
+        if settings.dropout:
+            spared = tf.not_equal(kept, 0)
+            zero = tf.zeros((), pull.dtype)
+            pull = tf.where(spared, pull / (1.0 - settings.dropout), zero)
+        # What is hidden weighs nothing, and so has no gradient either.
+        share = tf.reduce_sum(weights * pull, -1, keepdims=True)
+        scores = weights * (pull - share)
+        gradients = (
+            _multiply(scores, key, groups) * settings.scale,
+            _gather(scores, query, groups) * settings.scale,
+            _gather(kept, upstream, groups),
         )
-        ones = [axis for axis in (1, 2) if bias.shape[axis] == 1]
-        found["bias"] = tf.reduce_sum(total, ones, keepdims=True)
+        return (*gradients, scores) if "bias" in tensors else gradients
+
+    names = ("query", "key", "value")
+    upstream = tf.cast(upstream, weights.dtype)
+    inputs = (*_exact(tensors, *names), upstream, weights, kept)
+    if settings.groups != 1 or "bias" in tensors:
+        found = differentiate(*inputs)
+    else:
+        found = side_by_side.in_halves(differentiate, inputs)
+    if "bias" in tensors:
+        *found, scores = found
+        names, found = (*names, "bias"), [*found, _sum_bias(tensors, scores)]
     return tuple(
         tf.cast(gradient, tensors[name].dtype)
-        for name, gradient in found.items()
+        for name, gradient in zip(names, found, strict=True)
     )
+
+
+def _sum_bias(tensors, scores):
+    """Returns the gradient of the bias from those of the scores."""
+    bias = tensors["bias"]
+    total = tf.math.unsorted_segment_sum(
+        scores, tensors["bias_of"], length_of(bias, 0)
+    )
+    ones = [axis for axis in (1, 2) if bias.shape[axis] == 1]
+    return tf.reduce_sum(total, ones, keepdims=True)
 
 
 def _exact(tensors, *names):

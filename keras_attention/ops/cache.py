@@ -20,7 +20,7 @@ import dataclasses
 from keras import ops
 
 from keras_attention.ops import cache_padding, in_place, indexing, masks
-from keras_attention.ops.attention import sizes_differ
+from keras_attention.ops.shapes import sizes_differ
 
 
 def choose(query, cache, index, sliding_window=None):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import KerasTensor, ops
 
-from keras_attention.ops.attention import sizes_differ
+from keras_attention.ops.shapes import sizes_differ
 from keras_attention.ops.tracing import known
 
 

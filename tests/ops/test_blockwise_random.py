@@ -11,6 +11,7 @@ import os
 from unittest import mock
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
@@ -216,6 +217,7 @@ def assert_near(one, other, tolerance):
     np.testing.assert_allclose(one, other, rtol=0, atol=bound)
 
 
+@pytest.mark.timeout(0 if DRAWS else 900)
 @settings(
     max_examples=int(DRAWS or 20),
     derandomize=DRAWS is None,

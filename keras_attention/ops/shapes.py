@@ -1,0 +1,63 @@
+"""Which shapes go together."""
+
+from __future__ import annotations
+
+
+def check(query_shape, key_shape, value_shape) -> None:
+    """Refuses shapes that no attention fits.
+
+    Args:
+        query_shape: `(..., N, T, H)`.
+        key_shape: `(..., K, S, H)`.
+        value_shape: `(..., K, S, Hv)`.
+
+    Raises:
+        ValueError: Ranks, widths, lengths or head counts do not match.
+    """
+    shapes = {
+        "query": tuple(query_shape),
+        "key": tuple(key_shape),
+        "value": tuple(value_shape),
+    }
+    received = ", ".join(f"{k}.shape={v}" for k, v in shapes.items())
+    query, key, value = shapes.values()
+    if not len(query) == len(key) == len(value) or len(query) < 2:
+        raise ValueError(
+            "`query`, `key` and `value` must have the same rank, at least 2: "
+            f"(..., T, H), (..., S, H) and (..., S, Hv). Received: {received}"
+        )
+    if sizes_differ(query[-1], key[-1]):
+        raise ValueError(
+            "The last axes of `query` and `key` (the head width H) must be "
+            f"equal: their products are the scores. Received: {received}"
+        )
+    if sizes_differ(key[-2], value[-2]):
+        raise ValueError(
+            "`key` and `value` must have the same length S: each key belongs "
+            f"to one value. Received: {received}"
+        )
+    lead = slice(0, 1 if len(query) == 3 else -3)
+    for other in (key, value):
+        if any(map(sizes_differ, query[lead], other[lead])):
+            raise ValueError(
+                "`query`, `key` and `value` must have the same batch size (and "
+                f"other axes before the heads). Received: {received}"
+            )
+    if len(query) < 4:
+        return
+    if sizes_differ(key[-3], value[-3]):
+        raise ValueError(
+            "`key` and `value` must have the same number of heads at axis "
+            f"-3. Received: {received}"
+        )
+    if None not in (query[-3], key[-3]) and query[-3] % key[-3]:
+        raise ValueError(
+            f"The number of query heads ({query[-3]}) must be a multiple of "
+            f"the number of key and value heads ({key[-3]}). "
+            f"Received: {received}"
+        )
+
+
+def sizes_differ(first, second) -> bool:
+    """Whether two static sizes, None where unknown, cannot be the same."""
+    return None not in (first, second) and first != second
