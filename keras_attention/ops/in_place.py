@@ -12,9 +12,10 @@ from keras_attention.ops.tracing import compiles_with_xla
 
 
 def is_possible() -> bool:
-    """Returns whether `overwrite` can be used here.
+    """Returns whether `overwrite` can be used in the graph that is traced now.
 
-    XLA cannot write to a place that it does not know beforehand.
+    XLA cannot write to a place that it does not know beforehand, nor can it
+    later compile a graph that was traced without it and does.
     """
     return keras.backend.backend() == "tensorflow" and not compiles_with_xla()
 

@@ -51,10 +51,12 @@ def _split(tensor):
 
 
 def _split_unless_one(tensor):
-    """Returns both halves; a length of one, perhaps unknown, serves both."""
+    """Returns both halves, or for a length of one the whole twice."""
     if tensor is None or tensor.shape[0] == 1:
         return tensor, tensor
     import tensorflow as tf
 
     half = tf.shape(tensor)[0] // 2
+    # A length of one may show only now. If so is the batch's, then the first
+    # half has no rows, and takes one of this as well as none.
     return tensor[: tf.maximum(half, 1)], tensor[half:]
