@@ -1,8 +1,8 @@
 """Time and memory of attention, beside Keras, PyTorch and the least possible.
 
 Times are medians of runs in turn, in one process; memory is the peak above
-the start of a process of its own, inputs and results included. PyTorch takes
-part where it is installed. Linux only.
+the start of a process of its own, inputs and results included, after a short
+run of the same. PyTorch takes part where it is installed. Linux only.
 
 Usage: python benchmarks/attention.py [--longest 32768] [--picture FILE]
        [--times-only | --memory-only]

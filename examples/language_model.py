@@ -166,7 +166,8 @@ def packed_bits(known, held_out):
 
 
 def write(model, characters, args):
-    names = characters.get_vocabulary()
+    # Characters that are not in the known text are one, of no name.
+    names = [x.replace("[UNK]", "?") for x in characters.get_vocabulary()]
     draws = args.temperature > 0
     print(f"\n{'-' * 72}\n{args.prompt}", end="", flush=True)
     for ids in models.stream(
