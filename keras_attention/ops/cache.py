@@ -177,7 +177,8 @@ class Slots(Stored):
         self._first = (
             index if indexing.rank(index) == 0 else ops.expand_dims(index, 1)
         )
-        self._refuse_overrun()
+        # Lest a write that fails be quicker than the message that says why.
+        self._checked = self._refuse_overrun()
 
     def query_positions(self):
         """Counts from the index on."""
@@ -294,10 +295,10 @@ class Slots(Stored):
 
     def _start(self):
         """Returns the slot from which on entries lie in a row, or None."""
-        return self._index
+        return self._checked
 
     def _refuse_overrun(self):
-        indexing.refuse_beyond(
+        return indexing.refuse_beyond(
             self._index,
             self._steps,
             self._size,
@@ -382,11 +383,11 @@ class Ring(Slots):
     def _start(self):
         # Several may reach over the end, and begin again.
         one = _is(self._steps, 1)
-        return ops.mod(self._index, self._size) if one else None
+        return ops.mod(self._checked, self._size) if one else None
 
     def _refuse_overrun(self):
         """A ring has no end, but a beginning."""
-        indexing.refuse_beyond(
+        return indexing.refuse_beyond(
             self._index, self._steps, 2**31 - 1, "Positions count from 0."
         )
 

@@ -77,10 +77,14 @@ def check_index(index, batch_size):
     return ops.cast(index, "int32")
 
 
-def refuse_beyond(index, steps, size, message) -> None:
-    """Refuses `index + steps > size` and `index < 0`, now or at run time."""
+def refuse_beyond(index, steps, size, message):
+    """Refuses `index + steps > size` and `index < 0`, now or at run time.
+
+    Returns:
+        The index, which in a graph waits for the answer.
+    """
     if isinstance(index, KerasTensor) or None in (steps, size):
-        return
+        return index
     values = [known(x) for x in (index, steps, size)]
     received = f"Received: cache_update_index={index}, T={steps}, S={size}"
     if all(x is not None for x in values):
@@ -90,5 +94,12 @@ def refuse_beyond(index, steps, size, message) -> None:
     elif keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        tf.debugging.assert_non_negative(index, message=message)
-        tf.debugging.assert_less_equal(index + steps, size, message=message)
+        checks = (
+            tf.debugging.assert_non_negative(index, message=message),
+            tf.debugging.assert_less_equal(
+                index + steps, size, message=message
+            ),
+        )
+        with tf.control_dependencies([x for x in checks if x is not None]):
+            return tf.identity(index)
+    return index
