@@ -163,15 +163,13 @@ class WholeSum:
         (total,) = state
         if not self._beginnings:
             return (total + parts[0],)
-        done, sums = 0, []
-        for part in parts:
+        heads, _, width = self._shape
+        for piece, part in zip(pieces, parts, strict=True):
+            first = piece.start * heads * width
             rows = tf.reshape(tf.transpose(part, (1, 0, 2)), [-1])
-            before = tf.slice(total, [done], tf.shape(rows))
-            sums.append(before + rows)
-            done += tf.size(rows)
-        # Joined anew: that copies whole, and a write in place by number.
-        joined = tf.concat([*sums, total[done:]], 0)
-        return (tf.ensure_shape(joined, total.shape),)
+            before = tf.slice(total, [first], tf.shape(rows))
+            total = overwrite(total, [first], before + rows)
+        return (total,)
 
     def result(self, state):
         """Returns the sum `(k, S, X)` without padding."""
