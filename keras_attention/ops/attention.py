@@ -176,7 +176,7 @@ def attend(
 def _dense(query, key, value, mask, *, bias=None, **options):
     half_type = keras.backend.standardize_dtype(query.dtype) in HALF_TYPES
 
-    def attend(query, key, value, bias, full, queries, keys):
+    def attend_part(query, key, value, bias, full, queries, keys):
         inputs = query, key, value
         if half_type:
             # Its scores overflow.
@@ -200,8 +200,8 @@ def _dense(query, key, value, mask, *, bias=None, **options):
     few = None not in sizes and math.prod(sizes) < FEW_SCORES
     # A seed is to drop the same, however many there are in a batch.
     if rank < 4 or few or options["dropout"]:
-        return attend(*tensors, *parts)
-    return side_by_side.in_halves(attend, tensors, parts)
+        return attend_part(*tensors, *parts)
+    return side_by_side.in_halves(attend_part, tensors, parts)
 
 
 def _with_rank(part, rank):

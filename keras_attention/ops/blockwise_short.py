@@ -90,10 +90,10 @@ def attend(settings: Settings, tensors):
         A tuple of the context `(heads, T, Hv)` and the weights
         `(heads, T, S)` before and after dropout.
     """
-    parts = [_per_head(tensors, name) for name in ("full", "queries", "keys")]
-    parts.append(_per_head(tensors, "bias"))
+    names = ("full", "queries", "keys", "bias")
+    parts = [_per_head(tensors, name) for name in names]
 
-    def attend(query, key, value, full, queries, keys, bias):
+    def attend_part(query, key, value, full, queries, keys, bias):
         mask = AttentionMask(
             full=full,
             query=queries,
@@ -112,9 +112,10 @@ def attend(settings: Settings, tensors):
     inputs = _exact(tensors, "query", "key", "value")
     # Heads that share a key stay together, and draws are one for all.
     if settings.groups != 1 or settings.dropout:
-        context, weights, kept = attend(*inputs, *parts)
+        found = attend_part(*inputs, *parts)
     else:
-        context, weights, kept = side_by_side.in_halves(attend, inputs, parts)
+        found = side_by_side.in_halves(attend_part, inputs, parts)
+    context, weights, kept = found
     return tf.cast(context, tensors["query"].dtype), weights, kept
 
 

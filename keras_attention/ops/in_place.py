@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keras
 
+from keras_attention.ops.indexing import rank
 from keras_attention.ops.tracing import compiles_with_xla
 
 
@@ -54,7 +55,7 @@ def overwrite_rows(tensor, first, values):
     import tensorflow as tf
 
     values = tf.cast(values, tensor.dtype)
-    if len(getattr(first, "shape", ())) == 0:
+    if rank(first) == 0:
         return overwrite(tensor, [0, 0, first], values)
     if tensor.shape[0] == 1:
         return overwrite(tensor, [0, 0, first[0]], values)
