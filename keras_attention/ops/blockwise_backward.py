@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_attention.ops.blockwise_geometry import (
     Geometry,
+    Piece,
     length_of,
     lengths_of,
     maximum,
@@ -19,11 +20,11 @@ from keras_attention.ops.blockwise_inputs import Heads, Settings
 from keras_attention.ops.blockwise_loops import (
     BiasSum,
     Blocks,
-    RollingSum,
     Rows,
-    WholeSum,
+    kind_of_sum,
     loop_over_blocks,
     loop_over_heads,
+    loop_over_tiles,
 )
 
 
@@ -41,7 +42,9 @@ def backward(settings: Settings, tensors, upstream, context, log_sums):
         A tuple of the gradients of "query", "key" and "value", and of "bias"
         where there is one, shaped and typed like these tensors.
     """
-    geometry = settings.geometry(tensors)
+    # Dropout is drawn, and a bias differentiated, a block at a time.
+    tiled = not settings.dropout and "bias" not in tensors
+    geometry = settings.geometry(tensors, tiled)
     keys = geometry.together
     together = (keys * settings.groups_in(tensors), keys, keys)
     rows = [
@@ -94,29 +97,34 @@ class _Given:
 
 def _one_step(heads: Heads, geometry: Geometry, given: _Given, rows, bias):
     """Returns gradients of query, key and value, and the bias's blocks."""
-    kind = WholeSum if geometry.window is None else RollingSum
+    kind = kind_of_sum(geometry)
     sums = [kind(geometry, x) for x in (heads.key, heads.value)]
     queries = Blocks(geometry, heads.count, rows[0])
 
     def per_block(block, array, key_state, value_state, bias_blocks):
-        pieces = geometry.pieces(block)
+        pieces = geometry.pieces_left(block)
         parts = [
             _one_piece(heads, given, block, index, piece)
             for index, piece in enumerate(pieces)
         ]
         scores, of_query, of_key, of_value = map(list, zip(*parts, strict=True))
-        of_query = heads.to_rows(tf.add_n(of_query)) * heads.scale
         if bias is not None:
             scores = heads.to_rows(tf.concat(scores, 1))
             bias_blocks = bias_blocks.write(
                 block, bias.of_block(pieces, scores)
             )
-        return (
-            queries.write(array, block, of_query),
+        of_query, *states = _add_tiles(
+            heads,
+            geometry,
+            given,
+            sums,
+            block,
+            tf.add_n(of_query),
             sums[0].add(key_state, block, pieces, of_key),
             sums[1].add(value_state, block, pieces, of_value),
-            bias_blocks,
         )
+        of_query = heads.to_rows(of_query) * heads.scale
+        return queries.write(array, block, of_query), *states, bias_blocks
 
     array, *states, bias_blocks = loop_over_blocks(
         geometry,
@@ -128,6 +136,21 @@ def _one_step(heads: Heads, geometry: Geometry, given: _Given, rows, bias):
     )
     totals = [s.result(state) for s, state in zip(sums, states, strict=True)]
     return [queries.join(array), *totals], bias_blocks
+
+
+def _add_tiles(heads: Heads, geometry, given, sums, block, *found):
+    """Returns what is found for a block, with the tiles before it added."""
+
+    def per_tile(tile, of_query, *states):
+        piece = Piece(tile * geometry.tile, geometry.tile)
+        _, query, *parts = _one_piece(heads, given, block, 0, piece)
+        states = [
+            s.add_tile(state, tile, part)
+            for s, state, part in zip(sums, states, parts, strict=True)
+        ]
+        return of_query + query, *states
+
+    return loop_over_tiles(geometry, block, per_tile, *found)
 
 
 def _one_piece(heads: Heads, given: _Given, block, index, piece):

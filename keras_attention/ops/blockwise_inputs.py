@@ -57,7 +57,7 @@ class Settings:
     shared: frozenset[str] = frozenset()
     dense_scores: int = 0
 
-    def geometry(self, tensors) -> Geometry:
+    def geometry(self, tensors, tiled=False) -> Geometry:
         """Returns the blocks of tensors as `flatten` returns them."""
         offset = tensors["offset"] if self.offset is None else self.offset
         geometry = Geometry(
@@ -69,6 +69,7 @@ class Settings:
             self.groups_in(tensors),
             self.key_heads,
             whole=compiles_with_xla(),
+            tiled=tiled,
         )
         geometry.prepare()
         return geometry

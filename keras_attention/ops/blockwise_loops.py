@@ -59,6 +59,14 @@ def loop_over_blocks(geometry: Geometry, body, *state):
     return loop(geometry.blocks, body, *state, side_by_side=SIDE_BY_SIDE)
 
 
+def loop_over_tiles(geometry: Geometry, block, body, *state):
+    """As `loop`, for the `tiles_before` a block."""
+    tiles = geometry.tiles_before(block)
+    if isinstance(tiles, int) and tiles == 0:
+        return state
+    return loop(tiles, body, *state, side_by_side=SIDE_BY_SIDE)
+
+
 def array(dtype, size, shape) -> tf.TensorArray:
     """Returns an array of `size` tensors of one shape, None where unknown."""
     shape = [n if isinstance(n, int) else None for n in shape]
@@ -141,10 +149,7 @@ class Blocks:
 
 
 class WholeSum:
-    """Adds up rows `(k, S, X)` of which each block gives a beginning, or all.
-
-    Where it is a beginning, the sum lies with the keys first, so that the
-    rows that a block adds to lie together.
+    """Adds up rows `(k, S, X)`, of which each block gives all.
 
     Args:
         geometry: The `Geometry` of the call.
@@ -152,34 +157,59 @@ class WholeSum:
     """
 
     def __init__(self, geometry: Geometry, like):
-        self._geometry, self._shape = geometry, lengths_of(like)
-        total = tf.zeros_like(like)
-        self._beginnings = geometry.reaches_beginnings
-        self.state = (tf.reshape(total, [-1]) if self._beginnings else total,)
+        self._geometry = geometry
+        self.state = (tf.zeros_like(like),)
 
     def add(self, state, block, pieces: list[Piece], parts):
         """Returns the state with `parts` `(k, size, X)` of a block added."""
-        del block
-        (total,) = state
-        if not self._beginnings:
-            return (total + parts[0],)
-        heads, _, width = self._shape
-        for piece, part in zip(pieces, parts, strict=True):
-            first = piece.start * heads * width
-            rows = tf.reshape(tf.transpose(part, (1, 0, 2)), [-1])
-            before = tf.slice(total, [first], tf.shape(rows))
-            total = overwrite(total, [first], before + rows)
-        return (total,)
+        del block, pieces
+        return (state[0] + parts[0],)
 
     def result(self, state):
         """Returns the sum `(k, S, X)` without padding."""
-        (total,) = state
-        if self._beginnings:
-            heads, length, width = self._shape
-            total = tf.reshape(total, (length, heads, width))
-            total = tf.transpose(total, (1, 0, 2))
-        front, _ = self._geometry.key_padding
-        return total[:, front : front + self._geometry.key_length]
+        return self._geometry.without_padding(state[0])
+
+
+class TiledSum:
+    """Adds up rows `(k, S, X)`, of which each block gives a beginning.
+
+    They are held by tile: what a block gives to one is added to that one only,
+    at the cost of that one.
+
+    Args:
+        geometry: The `Geometry` of the call.
+        like: Padded tensor of the shape and dtype of the sum.
+    """
+
+    def __init__(self, geometry: Geometry, like):
+        self._geometry = geometry
+        heads, _, width = lengths_of(like)
+        shape = (heads, geometry.tile, width)
+        tiles = array(like.dtype, geometry.tiles, shape)
+        zeros = tf.zeros((geometry.tiles, *shape), like.dtype)
+        self.state = (tiles.unstack(zeros),)
+
+    def add(self, state, block, pieces: list[Piece], parts):
+        """Returns the state with `parts` `(k, size, X)` of a block added.
+
+        They adjoin, within the tile after `tiles_before` the block.
+        """
+        tile = self._geometry.tiles_before(block)
+        behind = (tile + 1) * self._geometry.tile
+        behind -= pieces[-1].start + pieces[-1].size
+        rows = pad(tf.concat(parts, 1), (0, 0), (0, behind))
+        return self.add_tile(state, tile, rows)
+
+    def add_tile(self, state, tile, rows):
+        """Returns the state with rows `(k, tile, X)` added to one tile."""
+        return (state[0].write(tile, state[0].read(tile) + rows),)
+
+    def result(self, state):
+        """Returns the sum `(k, S, X)` without padding."""
+        tiles = tf.transpose(state[0].stack(), (1, 0, 2, 3))
+        heads, count, size, width = lengths_of(tiles)
+        total = tf.reshape(tiles, (heads, count * size, width))
+        return self._geometry.without_padding(total)
 
 
 class RollingSum:
@@ -224,8 +254,15 @@ class RollingSum:
         last = (geometry.blocks - 1) * geometry.rows + geometry.span
         behind = geometry.keys_in_all - geometry.first - last
         padded = pad(rolled, (0, 0), (geometry.first, behind))
-        front, _ = geometry.key_padding
-        return padded[:, front : front + geometry.key_length]
+        return geometry.without_padding(padded)
+
+
+def kind_of_sum(geometry: Geometry):
+    """Returns the class that adds up what blocks give to their keys."""
+    if geometry.window is not None:
+        return RollingSum
+    by_tile = geometry.tiled or geometry.reaches_beginnings
+    return TiledSum if by_tile else WholeSum
 
 
 class BiasSum:

@@ -30,11 +30,13 @@ BLOCKS = {
         "SCORES": 2**12,
         "LEAST_ROWS": 16,
         "MOST_ROWS": 64,
+        "TILE": 2**7,
     },
     "heads": {
         "SCORES": 2**16,
         "LEAST_ROWS": 32,
         "MOST_ROWS": 32,
+        "TILE": 2**6,
     },
 }
 GRAPHS = {
@@ -228,6 +230,15 @@ def assert_near(one, other, tolerance):
 @given(cases())
 @example(Case(lengths=(301, 301), causal=True, traced=True, blocks="short"))
 @example(Case(lengths=(301, 130), window=5, offset=170, blocks="heads"))
+@example(
+    Case(
+        lengths=(130, 301),
+        causal=True,
+        offset=170,
+        full=(2, 4, 130, 301),
+        blocks="short",
+    )
+)
 def test_equals_dense_and_the_reference(case):
     note(case)
     *inputs, upstream = numbers(case)
