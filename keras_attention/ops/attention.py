@@ -228,11 +228,16 @@ KERNELS = {"dense": _dense, "blockwise": _blockwise, "by_length": _by_length}
 # Number of scores, N * T * S, up to which a batch is not worth halving.
 FEW_SCORES = 2**12
 
-# Number of scores, T * S, above which the blockwise kernel is the faster one:
-# measured on two cores in float32. oneDNN gains more from whole matrices, the
-# kernel from what positions hide.
-DENSE_SCORES = 2**17
-DENSE_SCORES_ONEDNN = 2**20
+# Number of scores, T * S, above which the blockwise kernel is the faster one,
+# by whether oneDNN multiplies and whether positions hide some: measured on two
+# cores in float32. oneDNN gains more from whole matrices, the kernel from what
+# is hidden.
+DENSE_SCORES = {
+    (False, False): 250_000,
+    (False, True): 2**17,
+    (True, False): 2**20,
+    (True, True): 600_000,
+}
 
 
 def dense_scores(by_position=False) -> int:
@@ -241,9 +246,8 @@ def dense_scores(by_position=False) -> int:
     Args:
         by_position: Whether positions hide some, by causality or a window.
     """
-    if by_position or not processor.multiplies_with_onednn():
-        return DENSE_SCORES
-    return DENSE_SCORES_ONEDNN
+    with_onednn = processor.multiplies_with_onednn()
+    return DENSE_SCORES[with_onednn, bool(by_position)]
 
 
 def kernel_for(

@@ -16,20 +16,22 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_attention.ops import processor
+
 Tensor = Any
 Length = Any  # int or scalar int32 tensor
 
 # Scores that a step may make, and the rows of a block, which rule where they
-# disagree: measured on two cores, float32, with and without oneDNN. Smaller
-# steps lose speed in the products, larger ones leave the cache and make
-# memory that has to be asked for anew each time.
-SCORES = 2**20
+# disagree: measured on two cores, float32. Smaller steps lose speed in the
+# products, the more so with oneDNN; larger ones leave the cache and make memory
+# that has to be asked for anew each time.
+SCORES = 2**22 if processor.multiplies_with_onednn() else 2**20
 # Rows of queries or keys that a step takes of all heads together.
 ROWS = 2**14
 LEAST_ROWS, MOST_ROWS = 128, 512
 # Keys that the backward pass takes at a time. Measured at 8,192 and 16,384
 # tokens: two thirds of the time of whole beginnings, and less memory.
-TILE = 2**10
+TILE = 2**11 if processor.multiplies_with_onednn() else 2**10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +162,9 @@ class Geometry:
             keys = tf.range(self.keys_in_all)
             return [Piece(0, None, keys[:, None] <= last[None])]
         diagonal = Piece(start, self.span, self._visible)
-        return [Piece(beyond, start - beyond), diagonal]
+        before = Piece(beyond, start - beyond)
+        known_empty = isinstance(start, int) and start == beyond
+        return [diagonal] if known_empty else [before, diagonal]
 
     def without_padding(self, keys) -> Tensor:
         """Returns the rows `(k, S, X)` of padded `(k, keys_in_all, X)`."""

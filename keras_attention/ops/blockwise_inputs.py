@@ -269,7 +269,7 @@ class Heads:
 
     def cut(self, keys, piece: Piece) -> Tensor:
         """Returns the rows `(k, size, X)` of a piece of `(k, S, X)`."""
-        if piece.size is None:
+        if piece.size is None or _is_whole(piece.size, keys):
             return keys
         heads, _, width = lengths_of(keys)
         if isinstance(heads, int) and heads == 1:
@@ -292,8 +292,10 @@ class Heads:
         return draws >= self._settings.dropout
 
     def _block(self, rows, block):
-        heads, _, width = lengths_of(rows)
         size = self._geometry.rows
+        if _is_whole(size, rows):
+            return rows
+        heads, _, width = lengths_of(rows)
         return tf.slice(rows, [0, block * size, 0], [heads, size, width])
 
     def _take(self, tensor, count):
@@ -393,6 +395,11 @@ def compute_dtype(tensor) -> tf.DType:
 def minus_infinity(dtype) -> Tensor:
     """Returns minus infinity as a scalar tensor."""
     return tf.constant(-math.inf, dtype)
+
+
+def _is_whole(size, rows) -> bool:
+    """Returns whether a cut of some size is known to be all rows."""
+    return isinstance(size, int) and size == rows.shape[1]
 
 
 def pad(tensor, *amounts) -> Tensor:

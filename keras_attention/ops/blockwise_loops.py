@@ -34,6 +34,8 @@ def loop(steps, body, *state, side_by_side=1):
         side_by_side: How many steps may be under way at once, as far as they
             do not wait for the state of the one before.
     """
+    if isinstance(steps, int) and steps in (0, 1):
+        return body(0, *state) if steps else state
 
     def count(step, *state):
         return (step + 1, *body(step, *state))
@@ -62,8 +64,6 @@ def loop_over_blocks(geometry: Geometry, body, *state):
 def loop_over_tiles(geometry: Geometry, block, body, *state):
     """As `loop`, for the `tiles_before` a block."""
     tiles = geometry.tiles_before(block)
-    if isinstance(tiles, int) and tiles == 0:
-        return state
     return loop(tiles, body, *state, side_by_side=SIDE_BY_SIDE)
 
 

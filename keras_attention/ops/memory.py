@@ -41,7 +41,8 @@ def estimate_memory(
 
     For the kernel that such a call runs, as a graph on the CPU, without
     dropout, and without masks and biases given as tensors: what these take,
-    you know. XLA takes more.
+    you know. XLA takes more, and with oneDNN TensorFlow keeps what was freed
+    for later.
 
     Args:
         batch_size: B.

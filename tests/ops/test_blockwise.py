@@ -91,7 +91,8 @@ def test_lengths_known_only_at_run_time(options, monkeypatch):
     inputs = _inputs(K)
     expected = dot_product_attention(*inputs, flash_attention=False, **options)
     for threshold in (1, 10**9):
-        monkeypatch.setattr(attention, "DENSE_SCORES", threshold)
+        borders = dict.fromkeys(attention.DENSE_SCORES, threshold)
+        monkeypatch.setattr(attention, "DENSE_SCORES", borders)
 
         @tf.function(input_signature=unknown)
         def run(query, key, value):
@@ -205,7 +206,7 @@ def test_the_choice_is_by_length():
     assert choose(query_length=2048, key_length=2048) == "blockwise"
     assert choose(query_length=None, key_length=64) == "by_length"
     assert choose(False, query_length=2048, key_length=2048) == "dense"
-    layer, x = MultiHeadAttention(2, 4), np.ones((1, 400, 8), "float32")
+    layer, x = MultiHeadAttention(2, 4), np.ones((1, 800, 8), "float32")
     layer(x, x, use_causal_mask=True)
     assert layer.attention_path == "blockwise"
     layer(x, x, return_attention_scores=True)
@@ -215,19 +216,27 @@ def test_the_choice_is_by_length():
 def test_whole_matrices_are_longer_worth_it_where_onednn_multiplies(
     monkeypatch,
 ):
-    lengths = {"query_length": 1000, "key_length": 1000}
-    chosen = {}
+    longest = {}
     for setting in ("0", "1"):
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", setting)
         processor.multiplies_with_onednn.cache_clear()
-        chosen[setting] = [
-            attention.choose_kernel(**lengths, by_position=by_position)
-            for by_position in (False, True)
-        ]
+        for by_position in (False, True):
+            longest[setting, by_position] = max(
+                length
+                for length in range(100, 2000, 100)
+                if attention.choose_kernel(
+                    query_length=length,
+                    key_length=length,
+                    by_position=by_position,
+                )
+                == "dense"
+            )
     processor.multiplies_with_onednn.cache_clear()
-    assert chosen == {
-        "0": ["blockwise", "blockwise"],
-        "1": ["dense", "blockwise"],
+    assert longest == {
+        ("0", False): 500,
+        ("0", True): 300,
+        ("1", False): 1000,
+        ("1", True): 700,
     }
 
 
