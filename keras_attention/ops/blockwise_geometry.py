@@ -81,7 +81,7 @@ class Geometry:
         first: Of the padded keys, the first one in the first block's window
             or diagonal.
         span: Number of keys in the window or diagonal of a block.
-        tiled: Whether blocks are compared with a tile at a time.
+        tiled: Whether blocks are compared with one tile after the other.
         reaches_beginnings: Whether blocks reach the keys from the first to
             one of their own.
     """
@@ -163,7 +163,7 @@ class Geometry:
             return [Piece(0, None, keys[:, None] <= last[None])]
         diagonal = Piece(start, self.span, self._visible)
         before = Piece(beyond, start - beyond)
-        known_empty = isinstance(start, int) and start == beyond
+        known_empty = isinstance(before.size, int) and before.size == 0
         return [diagonal] if known_empty else [before, diagonal]
 
     def without_padding(self, keys) -> Tensor:
@@ -210,7 +210,7 @@ class Geometry:
         offset = minimum(offset, self.key_length + before)
         offset = maximum(offset, -self.query_length - after)
         front = maximum(before - offset, 0)
-        if self.reaches_beginnings:
+        if self.tiled:
             # Lest tiles end within a block.
             front += -(offset + front) % self.rows
         self.first = offset - before + front
