@@ -29,8 +29,9 @@ SCORES = 2**22 if processor.multiplies_with_onednn() else 2**20
 # Rows of queries or keys that a step takes of all heads together.
 ROWS = 2**14
 LEAST_ROWS, MOST_ROWS = 128, 512
-# Keys that the backward pass takes at a time. Measured at 8,192 and 16,384
-# tokens: two thirds of the time of whole beginnings, and less memory.
+# Keys that the backward pass takes at a time, where it takes tiles. Measured
+# at 8,192 and 16,384 tokens: two thirds of the time of whole beginnings, and
+# less memory.
 TILE = 2**11 if processor.multiplies_with_onednn() else 2**10
 
 
@@ -63,7 +64,8 @@ class Geometry:
         groups: Number of query heads that share a key.
         key_heads: Number of which the key heads in all are a multiple.
         whole: Whether ranges of keys must be of one size, as XLA wants.
-        tiled: Whether all but windows are to be taken a tile at a time.
+        tiled: Whether keys may be taken a tile at a time: those of windows,
+            and ranges that must be whole, are not.
 
     Attributes:
         rows: Number of queries in a block.

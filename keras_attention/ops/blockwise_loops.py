@@ -171,10 +171,10 @@ class WholeSum:
 
 
 class TiledSum:
-    """Adds up rows `(k, S, X)`, of which each block gives a beginning.
+    """Adds up rows `(k, S, X)`, of which each block gives a beginning, or all.
 
     They are held by tile: what a block gives to one is added to that one only,
-    at the cost of that one.
+    at the cost of that one. Where blocks are not tiled, there is one.
 
     Args:
         geometry: The `Geometry` of the call.
@@ -192,7 +192,8 @@ class TiledSum:
     def add(self, state, block, pieces: list[Piece], parts):
         """Returns the state with `parts` `(k, size, X)` of a block added.
 
-        They adjoin, within the tile after `tiles_before` the block.
+        They adjoin, within the tile after `tiles_before` the block, and are of
+        known sizes: no piece is without one.
         """
         tile = self._geometry.tiles_before(block)
         behind = (tile + 1) * self._geometry.tile

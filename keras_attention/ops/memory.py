@@ -189,6 +189,14 @@ def _dense(call: _Call, training, with_scores) -> int:
 
 
 def _blockwise(call: _Call, training) -> int:
+    forward = _one_pass(call, FORWARD_COPIES)
+    if not training:
+        return forward
+    backward = _one_pass(call, TRAINING_COPIES, tiled=True)
+    return max(forward, backward + call.gradients)
+
+
+def _one_pass(call: _Call, copies, tiled=False) -> int:
     # Not before it is needed: it imports TensorFlow.
     from keras_attention.ops.blockwise_geometry import Geometry
 
@@ -201,21 +209,21 @@ def _blockwise(call: _Call, training) -> int:
         0,
         groups,
         call.key_heads,
+        tiled=tiled,
     )
     reach = geometry.keys_in_all if call.window is None else geometry.span
+    if geometry.tiled:
+        # Of each block that is under way, two tiles are.
+        reach = geometry.tile * min(geometry.tiles, 2)
     queries = groups * (geometry.query_length + geometry.padding)
     width = max(call.width, call.value_width)
-    copies = TRAINING_COPIES if training else FORWARD_COPIES
     step = geometry.together * (
         copies["scores"] * groups * geometry.rows * reach
         + copies["queries"] * queries * width
         + copies["keys"] * geometry.keys_in_all * width
     )
     log_sums = call.exact * call.queries
-    results = call.context + log_sums
-    if training:
-        results += call.gradients
-    return results + call.exact * step + HELD_BACK
+    return call.context + log_sums + call.exact * step + HELD_BACK
 
 
 def _bytes_of(dtype) -> int:

@@ -64,6 +64,13 @@ CASES = {
         "use_causal_mask": True,
     },
     "training": {"batch_size": 16, "query_length": 1024, "training": True},
+    "one_key_head": {
+        "batch_size": 1,
+        "query_length": 8192,
+        "num_key_value_heads": 1,
+        "use_causal_mask": True,
+        "training": True,
+    },
     "half_grouped_window": {
         "batch_size": 8,
         "query_length": 4096,
