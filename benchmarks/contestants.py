@@ -87,8 +87,9 @@ def two_products(case):
         return None
     rows = min(512, case.length)
     blocks = case.length // rows
-    together = max(2**19 // rows // case.length, 1)
-    steps = case.batch * case.heads * blocks // together
+    heads = case.batch * case.heads
+    together = min(max(2**19 // rows // case.length, 1), heads)
+    steps = heads // together * blocks
 
     def multiply(*tensors):
         shape = (-1, case.length, case.width)

@@ -247,7 +247,7 @@ def dense_scores(by_position=False) -> int:
         by_position: Whether positions hide some, by causality or a window.
     """
     with_onednn = processor.multiplies_with_onednn()
-    return DENSE_SCORES[with_onednn, bool(by_position)]
+    return DENSE_SCORES[with_onednn, by_position]
 
 
 def kernel_for(
