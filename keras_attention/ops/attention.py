@@ -236,7 +236,7 @@ DENSE_SCORES = {
     (False, False): 250_000,
     (False, True): 2**17,
     (True, False): 2**20,
-    (True, True): 600_000,
+    (True, True): 300_000,
 }
 
 

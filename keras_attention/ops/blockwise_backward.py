@@ -123,8 +123,8 @@ def _one_step(heads: Heads, geometry: Geometry, given: _Given, rows, bias):
             sums[0].add(key_state, block, pieces, of_key),
             sums[1].add(value_state, block, pieces, of_value),
         )
-        of_query = heads.to_rows(of_query) * heads.scale
-        return queries.write(array, block, of_query), *states, bias_blocks
+        array = queries.write(array, block, of_query * heads.scale)
+        return array, *states, bias_blocks
 
     array, *states, bias_blocks = loop_over_blocks(
         geometry,

@@ -70,11 +70,11 @@ def forward(settings: Settings, tensors):
         arrays = loop_over_blocks(
             geometry, per_block, *(b.array for b in blocks)
         )
+        found = [b.join(array) for b, array in zip(blocks, arrays, strict=True)]
+        found = _without_hidden(heads.queries_seen(), *found)
         return [
-            r.write(state, step, b.join(array))
-            for r, state, b, array in zip(
-                rows, states, blocks, arrays, strict=True
-            )
+            r.write(state, step, part)
+            for r, state, part in zip(rows, states, found, strict=True)
         ]
 
     steps = length_of(tensors["key"], 0) // maximum(geometry.together, 1)
@@ -100,7 +100,7 @@ def _is_safe(heads: Heads, tensors):
 
 
 def _attend(heads: Heads, geometry: Geometry, value, safe, block):
-    """Returns the context `(k * G, rows, Hv)` and log-sum-exp of a block.
+    """Returns context `(k, Hv, G * rows)` and log-sum-exp of a block.
 
     `value` `(k, S, Hv + 1)` ends on a column of ones. Weighted by weights not
     yet normalized, it gives the sum that normalizes them.
@@ -117,19 +117,27 @@ def _attend(heads: Heads, geometry: Geometry, value, safe, block):
             weights = tf.where(spared, weights, tf.zeros((), weights.dtype))
         part = heads.cut(value, piece)
         totals.append(tf.matmul(part, weights, transpose_a=True))
-    total = heads.to_rows(tf.add_n(totals))
-    normalizer = heads.to_rows(tf.add_n(sums)) if sums else total[..., -1:]
+    total = tf.add_n(totals)
+    context, normalizer = total[:, :-1], tf.add_n(sums or [total[:, -1:]])
     # A query that sees nothing has a sum of zero, and gets a context of zero.
     unseen = tf.equal(normalizer, 0)
-    queries_seen = heads.queries_seen(block)
-    if queries_seen is not None:
-        unseen |= tf.logical_not(queries_seen)
     normalizer = tf.where(unseen, tf.ones_like(normalizer), normalizer)
-    context = total[..., :-1] / (normalizer * heads.kept_share)
-    context = tf.where(unseen, tf.zeros_like(context), context)
-    log_sum = heads.to_rows(highest) + tf.math.log(normalizer)
+    # A product with the inverse takes a tenth of the time of a division.
+    context *= 1 / (normalizer * heads.kept_share)
+    log_sum = highest + tf.math.log(normalizer)
     log_sum = tf.where(unseen, -minus_infinity(log_sum.dtype), log_sum)
     return context, log_sum
+
+
+def _without_hidden(seen, context, log_sums):
+    """Returns the results with those of hidden queries as if they saw none."""
+    if seen is None:
+        return context, log_sums
+    infinity = -minus_infinity(log_sums.dtype)
+    return (
+        tf.where(seen, context, tf.zeros((), context.dtype)),
+        tf.where(seen, log_sums, infinity),
+    )
 
 
 def _shift(scores, safe):

@@ -21,18 +21,26 @@ from keras_attention.ops import processor
 Tensor = Any
 Length = Any  # int or scalar int32 tensor
 
+_WITH_ONEDNN = processor.multiplies_with_onednn()
+
 # Scores that a step may make, and the rows of a block, which rule where they
 # disagree: measured on two cores, float32. Smaller steps lose speed in the
-# products, the more so with oneDNN; larger ones leave the cache and make memory
-# that has to be asked for anew each time.
-SCORES = 2**22 if processor.multiplies_with_onednn() else 2**20
+# products; larger ones leave the cache and make memory that has to be asked for
+# anew each time. oneDNN multiplies the matrices of several heads at once; where
+# there are more than `LONG` keys that is worth less, and memory more.
+SCORES = 2**22 if _WITH_ONEDNN else 2**20
+LONG, LONG_SCORES = 2**12, 2**21
+LEAST_ROWS, MOST_ROWS = 128, 256 if _WITH_ONEDNN else 512
 # Rows of queries or keys that a step takes of all heads together.
-ROWS = 2**14
-LEAST_ROWS, MOST_ROWS = 128, 512
+ROWS = 2**17 if _WITH_ONEDNN else 2**14
 # Keys that the backward pass takes at a time, where it takes tiles. Measured
 # at 8,192 and 16,384 tokens: two thirds of the time of whole beginnings, and
 # less memory.
-TILE = 2**11 if processor.multiplies_with_onednn() else 2**10
+TILE = 2**11 if _WITH_ONEDNN else 2**10
+# Without oneDNN, a product of up to so many multiplications is left to one
+# core, and two of them run side by side: narrow windows are worth blocks of few
+# rows then.
+ONE_CORE, FEW_ROWS = 1_400_000, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Geometry:
         whole: Whether ranges of keys must be of one size, as XLA wants.
         tiled: Whether keys may be taken a tile at a time: those of windows,
             and ranges that must be whole, are not.
+        width: H, or None where it is unknown.
 
     Attributes:
         rows: Number of queries in a block.
@@ -99,6 +108,7 @@ class Geometry:
         key_heads=1,
         whole=False,
         tiled=False,
+        width=None,
     ):
         self.query_length, self.key_length = query_length, key_length
         self.causal, self._visible = causal, None
@@ -109,7 +119,7 @@ class Geometry:
         self.window = window
         self.reaches_beginnings = causal and window is None and not whole
         self.tiled = tiled and window is None and not whole
-        self.rows = self._choose_rows(groups)
+        self.rows = self._choose_rows(groups, width)
         self.blocks = maximum(-(-query_length // self.rows), 1)
         self.together = self._choose_heads(groups, key_heads)
         self.padding = self.blocks * self.rows - query_length
@@ -178,24 +188,40 @@ class Geometry:
             return self.key_length
         return minimum(self.key_length, 2 * self.window)
 
-    def _choose_rows(self, groups):
-        most = MOST_ROWS
+    def _choose_rows(self, groups, width):
+        least, most = LEAST_ROWS, MOST_ROWS
         if self.window is not None:
-            # Larger blocks compute more that the window hides than they show.
-            most = minimum(most, self.window)
+            least, most = self._rows_of_windows(groups, width)
         reach = self._reach()
         if self.tiled:
             reach = minimum(reach, TILE)
-        rows = SCORES // maximum(groups, 1) // maximum(reach, 1)
-        rows = maximum(minimum(rows, most), LEAST_ROWS)
+        rows = _scores(reach) // maximum(groups, 1) // maximum(reach, 1)
+        rows = maximum(minimum(rows, most), least)
         blocks = maximum(-(-self.query_length // rows), 1)
         # Of even size, and of whole vectors of numbers.
         even = maximum(-(-self.query_length // blocks), 1)
         return where(blocks == 1, even, -(-even // 8) * 8)
 
+    def _rows_of_windows(self, groups, width):
+        """Returns the least and most rows of a block, seen through a window.
+
+        Larger blocks compute more that the window hides than they show.
+        """
+        if _WITH_ONEDNN:
+            return LEAST_ROWS, LEAST_ROWS
+        most = minimum(MOST_ROWS, self.window)
+        if width is None:
+            return LEAST_ROWS, most
+        sides = 1 if self.causal else 2
+        span = sides * (self.window - 1) + FEW_ROWS
+        # As a quotient, lest the product overflow.
+        few = span <= ONE_CORE // (FEW_ROWS * width * maximum(groups, 1))
+        return where(few, FEW_ROWS, LEAST_ROWS), where(few, FEW_ROWS, most)
+
     def _choose_heads(self, groups, key_heads):
-        most = SCORES // maximum(groups, 1) // self.rows
-        most = most // maximum(self._reach(), 1)
+        reach = self._reach()
+        most = _scores(reach) // maximum(groups, 1) // self.rows
+        most = most // maximum(reach, 1)
         longest = maximum(groups * self.query_length, self.key_length)
         most = minimum(most, ROWS // maximum(longest, 1))
         together = 1
@@ -223,6 +249,11 @@ class Geometry:
         beyond = self.key_length - self.query_length - offset
         known = isinstance(beyond, int) and isinstance(front, int)
         self.padding_seen = not (known and beyond >= after and front == 0)
+
+
+def _scores(reach) -> Length:
+    """Returns how many scores a step may make, of so many keys a query."""
+    return where(reach > LONG, min(SCORES, LONG_SCORES), SCORES)
 
 
 def length_of(tensor, axis) -> Length:

@@ -70,6 +70,7 @@ class Settings:
             self.key_heads,
             whole=compiles_with_xla(),
             tiled=tiled,
+            width=tensors["key"].shape[2],
         )
         geometry.prepare()
         return geometry
@@ -259,13 +260,11 @@ class Heads:
             scores = tf.where(visible, scores, minus_infinity(self.dtype))
         return tf.reshape(scores, shape)
 
-    def queries_seen(self, block) -> Tensor:
-        """Returns which queries are no padding, `(k * G or 1, rows, 1)`."""
+    def queries_seen(self) -> Tensor:
+        """Returns which queries are no padding, `(k * G or 1, T, 1)`."""
         if "queries" not in self._tensors:
             return None
-        seen = self._padding("queries")[:, :, None]
-        seen = pad(seen, (0, 0), (0, self._geometry.padding))
-        return self._block(seen, block)
+        return self._padding("queries")[:, :, None]
 
     def cut(self, keys, piece: Piece) -> Tensor:
         """Returns the rows `(k, size, X)` of a piece of `(k, S, X)`."""

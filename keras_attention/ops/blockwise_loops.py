@@ -119,11 +119,11 @@ class Rows:
 
 
 class Blocks:
-    """Gathers the rows of one step, block by block.
+    """Gathers what the blocks of one step find for their queries.
 
     Args:
         geometry: The `Geometry` of the call.
-        together: Number of heads in a step.
+        together: Number of heads in a step, k * G.
         rows: The `Rows` that the step's belong to.
 
     Attributes:
@@ -131,21 +131,27 @@ class Blocks:
     """
 
     def __init__(self, geometry: Geometry, together, rows: Rows):
-        _, self._length, self._width = rows.shape
-        self._together = together
-        shape = (together, geometry.rows, self._width)
+        _, self._length, width = rows.shape
+        self._heads = geometry.together, together // geometry.together
+        self._rows = geometry.rows
         self._dtype = rows.dtype
+        keys, groups = self._heads
+        shape = (keys, width, groups * self._rows)
         self.array = array(rows.dtype, geometry.blocks, shape)
 
-    def write(self, array, block, rows):
-        """Writes a block's `(together, rows, width)`; returns the array."""
-        return array.write(block, tf.cast(rows, self._dtype))
+    def write(self, array, block, columns):
+        """Writes a block's `(k, width, G * rows)`; returns the array."""
+        return array.write(block, tf.cast(columns, self._dtype))
 
     def join(self, array):
-        """Returns the rows `(together, length, width)`."""
-        blocks = tf.transpose(array.stack(), (1, 0, 2, 3))
-        shape = (self._together, -1, self._width)
-        return tf.reshape(blocks, shape)[:, : self._length]
+        """Returns the rows `(k * G, length, width)`."""
+        keys, groups = self._heads
+        columns = array.stack()
+        blocks, _, width, _ = lengths_of(columns)
+        columns = tf.reshape(columns, (blocks, keys, width, groups, self._rows))
+        rows = tf.transpose(columns, (1, 3, 0, 4, 2))
+        rows = tf.reshape(rows, (keys * groups, blocks * self._rows, width))
+        return rows[:, : self._length]
 
 
 class WholeSum:

@@ -210,6 +210,7 @@ def _one_pass(call: _Call, copies, tiled=False) -> int:
         groups,
         call.key_heads,
         tiled=tiled,
+        width=call.width,
     )
     reach = geometry.keys_in_all if call.window is None else geometry.span
     if geometry.tiled:

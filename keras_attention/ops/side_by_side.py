@@ -1,21 +1,23 @@
 """Two halves of a batch at once: while one waits, the other computes.
 
 A product of many small matrices leaves a core idle at the end of each. On two
-cores, two halves side by side take two thirds of the time of one whole.
+cores, two halves side by side take two thirds of the time of one whole. Where
+oneDNN multiplies, it shares the matrices out by itself, and nothing is gained.
 """
 
 from __future__ import annotations
 
 import keras
 
+from keras_attention.ops import processor
 from keras_attention.ops.tracing import compiles_with_xla
 
 
 def in_halves(function, tensors, parts=()):
     """Returns `function(*tensors, *parts)`, computed for either half at once.
 
-    In a graph of TensorFlow; elsewhere nothing runs side by side, and the
-    function is called once.
+    In a graph of TensorFlow without oneDNN; elsewhere nothing runs side by
+    side, or all does, and the function is called once.
 
     Args:
         function: Returns a tuple of tensors, of the length of its inputs
@@ -35,6 +37,8 @@ def in_halves(function, tensors, parts=()):
 
 def _is_possible(tensor) -> bool:
     if keras.backend.backend() != "tensorflow" or tensor.shape[0] in (0, 1):
+        return False
+    if processor.multiplies_with_onednn():
         return False
     import tensorflow as tf
 

@@ -30,12 +30,14 @@ BLOCKS = {
         "SCORES": 2**12,
         "LEAST_ROWS": 16,
         "MOST_ROWS": 64,
+        "ONE_CORE": 0,
         "TILE": 2**7,
     },
     "heads": {
         "SCORES": 2**16,
         "LEAST_ROWS": 32,
         "MOST_ROWS": 32,
+        "ONE_CORE": 0,
         "TILE": 2**6,
     },
 }

@@ -7,9 +7,18 @@ import pytest
 import tensorflow as tf
 from support.arrays import coins, normal
 
-from keras_attention.ops import dot_product_attention, side_by_side
+from keras_attention.ops import (
+    dot_product_attention,
+    processor,
+    side_by_side,
+)
 
 N, K, T, S, H, HV = 4, 2, 33, 40, 6, 5
+
+
+@pytest.fixture(autouse=True)
+def _without_onednn(monkeypatch):
+    monkeypatch.setattr(processor, "multiplies_with_onednn", lambda: False)
 
 
 def inputs(batch):
