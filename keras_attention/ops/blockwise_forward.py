@@ -124,6 +124,7 @@ def _attend(heads: Heads, geometry: Geometry, value, safe, block):
     normalizer = tf.where(unseen, tf.ones_like(normalizer), normalizer)
     # A product with the inverse takes a tenth of the time of a division.
     context *= 1 / (normalizer * heads.kept_share)
+    context = tf.where(unseen, tf.zeros((), context.dtype), context)
     log_sum = highest + tf.math.log(normalizer)
     log_sum = tf.where(unseen, -minus_infinity(log_sum.dtype), log_sum)
     return context, log_sum

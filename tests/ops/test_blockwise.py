@@ -109,6 +109,17 @@ def test_a_row_that_sees_nothing_is_zero():
     assert to_numpy(context)[1].any()
 
 
+def test_a_row_that_sees_nothing_is_zero_beside_nan():
+    """A NaN that others see does not reach it."""
+    query, key, value = map(np.array, _inputs())
+    value[0, :, 3] = np.nan
+    context = dot_product_attention(
+        query, key, value, attention_mask=HIDDEN_ROW, flash_attention=True
+    )
+    assert not to_numpy(context)[0, :, 7].any()
+    assert np.isnan(to_numpy(context)[0]).any()
+
+
 def test_nan_at_padding_stays_there():
     inputs = _inputs()
     clean = _with_gradients(inputs, True, key_mask=PADDING_S)
