@@ -16,10 +16,9 @@ __all__ = [
     "ops",
     "reference",
     "upgrade",
-    "visualize",
 ]
 
-_LAZY = ("export", "reference", "visualize")
+_LAZY = ("export", "reference")
 
 
 def __getattr__(name):
@@ -29,3 +28,8 @@ def __getattr__(name):
     if name == "upgrade":
         return importlib.import_module(f"{__name__}.upgrading").upgrade
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    """Names the parts that are not imported yet as well."""
+    return sorted({*globals(), *__all__})

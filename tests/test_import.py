@@ -1,6 +1,11 @@
 """Importing the package costs little and brings nothing optional along."""
 
+import importlib
+import pkgutil
+
 from support import fresh_process
+
+import keras_attention
 
 OPTIONAL = [
     "jax",
@@ -41,7 +46,7 @@ def test_lazy_parts_come_on_first_use_alone():
         """
 import sys
 import keras_attention
-lazy = ["export", "reference", "visualize"]
+lazy = ["export", "reference"]
 for name in lazy:
     assert f"keras_attention.{name}" not in sys.modules, name
 assert keras_attention.reference.__name__ == "keras_attention.reference"
@@ -54,3 +59,15 @@ else:
     raise AssertionError("an unknown name was found")
 """
     )
+
+
+def test_every_public_name_is_there():
+    paths = pkgutil.walk_packages(keras_attention.__path__, "keras_attention.")
+    names = ["keras_attention", *(module.name for module in paths)]
+    modules = [importlib.import_module(name) for name in names]
+    public = {m.__name__: m.__all__ for m in modules if hasattr(m, "__all__")}
+    assert {"keras_attention", "keras_attention.layers"} <= set(public)
+    for module in modules:
+        for name in public.get(module.__name__, ()):
+            assert hasattr(module, name), f"{module.__name__}.{name}"
+    assert set(keras_attention.__all__) <= set(dir(keras_attention))
