@@ -58,6 +58,28 @@ def check(query_shape, key_shape, value_shape) -> None:
         )
 
 
+def join_lead(*shapes) -> list[tuple]:
+    """Returns shapes whose leading axes of size 1 have grown to the others'.
+
+    Args:
+        *shapes: Shapes `(..., length, width)`. Those of several ranks, which
+            nothing can join, come back as they are.
+
+    Example:
+
+    >>> join_lead((1, 3, 8), (None, 5, 8), (4, 5, 6))
+    [(4, 3, 8), (None, 5, 8), (4, 5, 6)]
+    """
+    joined = [list(shape) for shape in shapes]
+    if len({len(shape) for shape in joined}) == 1:
+        for axis in range(len(joined[0]) - 2):
+            sizes = [shape[axis] for shape in joined if shape[axis] != 1]
+            size = next((x for x in sizes if x is not None), None)
+            for shape in joined if sizes else ():
+                shape[axis] = size if shape[axis] == 1 else shape[axis]
+    return [tuple(shape) for shape in joined]
+
+
 def sizes_differ(first, second) -> bool:
     """Whether two static sizes, None where unknown, cannot be the same."""
     return None not in (first, second) and first != second
