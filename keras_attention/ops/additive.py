@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_attention.ops import dense
+from keras_attention.ops import dense, shapes
 from keras_attention.ops.masks import AttentionMask
 
 
@@ -43,6 +43,9 @@ def additive_attention(
         tuple of it and the weights `(..., T, S)`, taken before dropout. Both
         in the dtype of `value`.
 
+    Raises:
+        ValueError: `dropout` is not within [0, 1].
+
     Example:
 
     >>> query, key = ops.ones((2, 3, 8)), ops.ones((2, 5, 8))
@@ -55,6 +58,7 @@ def additive_attention(
         [Neural Machine Translation by Jointly Learning to Align and
         Translate](https://arxiv.org/abs/1409.0473)
     """
+    shapes.check_dropout(dropout)
     out_dtype = value.dtype
     wide = keras.backend.result_type(out_dtype, "float32")
     query, key, value, score_vector = (

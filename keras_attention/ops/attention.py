@@ -71,8 +71,8 @@ def dot_product_attention(
 
     Raises:
         TypeError: A mask is neither boolean nor integers.
-        ValueError: Shapes do not fit together, or `flash_attention=True`
-            cannot be had.
+        ValueError: Shapes do not fit together, `dropout` is not within
+            [0, 1], or `flash_attention=True` cannot be had.
 
     Example:
 
@@ -85,6 +85,7 @@ def dot_product_attention(
     Reference:
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
+    shapes.check_dropout(dropout)
     query, key, value = (ops.convert_to_tensor(x) for x in (query, key, value))
     shapes.check(query.shape, key.shape, value.shape)
     bias = masks.check_bias(

@@ -1,4 +1,4 @@
-"""Which shapes go together."""
+"""Which shapes go together, and which rates there are."""
 
 from __future__ import annotations
 
@@ -55,6 +55,19 @@ def check(query_shape, key_shape, value_shape) -> None:
             f"The number of query heads ({query[-3]}) must be a multiple of "
             f"the number of key and value heads ({key[-3]}). "
             f"Received: {received}"
+        )
+
+
+def check_dropout(rate):
+    """Refuses a rate of dropout outside [0, 1].
+
+    Raises:
+        ValueError: It is outside.
+    """
+    if not 0 <= rate <= 1:
+        raise ValueError(
+            "`dropout` is the share of the attention weights to drop, a "
+            f"number from 0 to 1. Received: dropout={rate!r}"
         )
 
 
