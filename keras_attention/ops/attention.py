@@ -8,7 +8,14 @@ import math
 import keras
 from keras import ops
 
-from keras_attention.ops import dense, masks, processor, shapes, side_by_side
+from keras_attention.ops import (
+    dense,
+    leading_axes,
+    masks,
+    processor,
+    shapes,
+    side_by_side,
+)
 
 HALF_TYPES = ("float16", "bfloat16")
 
@@ -175,6 +182,13 @@ def attend(
 
 
 def _dense(query, key, value, mask, *, bias=None, **options):
+    def attend_all(query, key, value, mask, bias):
+        return _dense_in_parts(query, key, value, mask, bias, **options)
+
+    return leading_axes.in_two(attend_all, query, key, value, mask, bias)
+
+
+def _dense_in_parts(query, key, value, mask, bias, **options):
     half_type = keras.backend.standardize_dtype(query.dtype) in HALF_TYPES
 
     def attend_part(query, key, value, bias, full, queries, keys):
@@ -188,7 +202,7 @@ def _dense(query, key, value, mask, *, bias=None, **options):
     tensors = query, key, value
     rank = len(query.shape)
     parts = [
-        _with_rank(part, axes)
+        leading_axes.with_rank(part, axes)
         for part, axes in (
             (bias, rank),
             (mask.full, rank),
@@ -203,13 +217,6 @@ def _dense(query, key, value, mask, *, bias=None, **options):
     if rank < 4 or few or options["dropout"]:
         return attend_part(*tensors, *parts)
     return side_by_side.in_halves(attend_part, tensors, parts)
-
-
-def _with_rank(part, rank):
-    """Returns a mask or bias with all its leading axes, or None."""
-    if part is None or len(part.shape) == rank:
-        return part
-    return _with_rank(ops.expand_dims(part, 0), rank)
 
 
 def _blockwise(query, key, value, mask, **options):

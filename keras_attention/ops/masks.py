@@ -457,6 +457,9 @@ def both(first, second) -> Tensor:
     """Returns the logical AND of two masks, where None hides nothing."""
     if first is None or second is None:
         return second if first is None else first
+    if max(len(first.shape), len(second.shape)) > 5:
+        # TensorFlow's AND takes no more axes that broadcast in turns.
+        return ops.where(first, second, False)
     return ops.logical_and(first, second)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def check(query_shape, key_shape, value_shape) -> None:
     """Refuses shapes that no attention fits.
@@ -74,3 +76,10 @@ def check_dropout(rate):
 def sizes_differ(first, second) -> bool:
     """Whether two static sizes, None where unknown, cannot be the same."""
     return None not in (first, second) and first != second
+
+
+def product(sizes):
+    """Returns the product of sizes, None where one of them is unknown."""
+    # Not `None in sizes`: that compares traced sizes with `==`.
+    unknown = any(size is None for size in sizes)
+    return None if unknown else math.prod(sizes)
