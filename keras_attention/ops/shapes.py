@@ -1,6 +1,8 @@
-"""Which shapes go together."""
+"""Which shapes go together, and which rates there are."""
 
 from __future__ import annotations
+
+import math
 
 
 def check(query_shape, key_shape, value_shape) -> None:
@@ -80,6 +82,26 @@ def join_lead(*shapes) -> list[tuple]:
     return [tuple(shape) for shape in joined]
 
 
+def check_dropout(rate):
+    """Refuses a rate of dropout outside [0, 1].
+
+    Raises:
+        ValueError: It is outside.
+    """
+    if not 0 <= rate <= 1:
+        raise ValueError(
+            "`dropout` is the share of the attention weights to drop, a "
+            f"number from 0 to 1. Received: dropout={rate!r}"
+        )
+
+
 def sizes_differ(first, second) -> bool:
     """Whether two static sizes, None where unknown, cannot be the same."""
     return None not in (first, second) and first != second
+
+
+def product(sizes):
+    """Returns the product of sizes, None where one of them is unknown."""
+    # Not `None in sizes`: that compares traced sizes with `==`.
+    unknown = any(size is None for size in sizes)
+    return None if unknown else math.prod(sizes)
