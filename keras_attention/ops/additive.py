@@ -45,6 +45,7 @@ def additive_attention(
 
     Raises:
         ValueError: `dropout` is not within [0, 1].
+        TypeError: `seed` is a tensor or another thing that seeds nothing.
 
     Example:
 
@@ -58,7 +59,7 @@ def additive_attention(
         [Neural Machine Translation by Jointly Learning to Align and
         Translate](https://arxiv.org/abs/1409.0473)
     """
-    shapes.check_dropout(dropout)
+    shapes.check_dropout(dropout, seed)
     out_dtype = value.dtype
     wide = keras.backend.result_type(out_dtype, "float32")
     query, key, value, score_vector = (

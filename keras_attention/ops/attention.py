@@ -77,7 +77,8 @@ def dot_product_attention(
         Both in the widest dtype of the inputs.
 
     Raises:
-        TypeError: A mask is neither boolean nor integers.
+        TypeError: A mask is neither boolean nor integers, or `seed` neither
+            an integer nor a `keras.random.SeedGenerator`.
         ValueError: Shapes do not fit together, `dropout` is not within
             [0, 1], or `flash_attention=True` cannot be had.
 
@@ -92,7 +93,7 @@ def dot_product_attention(
     Reference:
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
-    shapes.check_dropout(dropout)
+    shapes.check_dropout(dropout, seed)
     query, key, value = (ops.convert_to_tensor(x) for x in (query, key, value))
     shapes.check(query.shape, key.shape, value.shape)
     bias = masks.check_bias(
@@ -166,13 +167,21 @@ def attend(
     kernel = kernel_for(
         query, key, mask, flash_attention, return_attention_scores
     )
+    if 0 in (*query.shape, key.shape[-2], value.shape[-1]):
+        # Nothing to divide into blocks.
+        kernel = "dense"
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    elif keras.ops.is_tensor(scale):
+        # With its gradient, whatever the kernel.
+        query, scale = query * ops.cast(scale, query.dtype), 1.0
     context, weights = KERNELS[kernel](
         query,
         key,
         value,
         mask,
         bias=bias,
-        scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else scale,
+        scale=scale,
         dropout=dropout,
         seed=seed,
     )

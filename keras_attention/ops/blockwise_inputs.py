@@ -56,7 +56,7 @@ class Settings:
     groups: int | None
     key_heads: int = 1
     shared: frozenset[str] = frozenset()
-    dense_scores: int = 0
+    dense_scores: int | None = None
 
     def geometry(self, tensors, tiled=False) -> Geometry:
         """Returns the blocks of tensors as `flatten` returns them."""

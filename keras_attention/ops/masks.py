@@ -499,9 +499,16 @@ def _check_shape(tensor, name, accepted) -> None:
         ):
             return
     shapes = ", ".join(f"{label} = {d}" for label, d in accepted.items())
+    per_head = accepted.get("(B, N, T, S)", ())
+    hint = ""
+    if len(shape) == 3 and shape[0] in per_head[1:2]:
+        hint = (
+            "What differs by head alone has the shape (1, N, T, S) = "
+            f"{(1, *shape)}. "
+        )
     raise ValueError(
         f"`{name}` must have one of the shapes {shapes} (any axis may be 1, "
-        f"None is unknown as yet). Received: {name}.shape={shape}"
+        f"None is unknown as yet). {hint}Received: {name}.shape={shape}"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import keras
+
 
 def check(query_shape, key_shape, value_shape) -> None:
     """Refuses shapes that no attention fits.
@@ -52,6 +54,11 @@ def check(query_shape, key_shape, value_shape) -> None:
             "`key` and `value` must have the same number of heads at axis "
             f"-3. Received: {received}"
         )
+    if 0 in (query[-3], key[-3]):
+        raise ValueError(
+            "There must be at least one head, at axis -3 of `query`, `key` "
+            f"and `value`. Received: {received}"
+        )
     if None not in (query[-3], key[-3]) and query[-3] % key[-3]:
         raise ValueError(
             f"The number of query heads ({query[-3]}) must be a multiple of "
@@ -82,16 +89,24 @@ def join_lead(*shapes) -> list[tuple]:
     return [tuple(shape) for shape in joined]
 
 
-def check_dropout(rate):
-    """Refuses a rate of dropout outside [0, 1].
+def check_dropout(rate, seed=None):
+    """Refuses a rate of dropout outside [0, 1], and what is no seed.
 
     Raises:
-        ValueError: It is outside.
+        ValueError: The rate is outside.
+        TypeError: The seed is no integer and no `keras.random.SeedGenerator`.
     """
     if not 0 <= rate <= 1:
         raise ValueError(
             "`dropout` is the share of the attention weights to drop, a "
             f"number from 0 to 1. Received: dropout={rate!r}"
+        )
+    if not isinstance(seed, (int, keras.random.SeedGenerator, type(None))):
+        raise TypeError(
+            "`seed` must be an integer, which drops the same each time, or a "
+            "`keras.random.SeedGenerator`, which counts on in a variable. For "
+            f"a tensor, make a generator and assign its `state`. Received: "
+            f"seed={seed!r}"
         )
 
 
