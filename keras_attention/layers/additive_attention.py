@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_attention.layers import arguments
+from keras_attention.layers import arguments, row_products
 from keras_attention.layers.list_attention import ListAttention
 from keras_attention.ops import masks
 from keras_attention.ops.additive import additive_attention
@@ -168,7 +168,7 @@ class AdditiveAttention(ListAttention):
 
     def _project(self, name):
         """Returns a dense sub-layer without bias."""
-        return keras.layers.Dense(
+        return row_products.Dense(
             self.units,
             use_bias=False,
             kernel_initializer=arguments.separate(self.kernel_initializer),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from keras_attention.layers import arguments
+from keras_attention.layers import arguments, row_products
 from keras_attention.ops.keras2 import refuse_keras_2
 
 
@@ -130,7 +130,7 @@ class FeedForward(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     def _dense(self, name, units, activation=None):
-        return keras.layers.Dense(
+        return row_products.Dense(
             units,
             activation=activation,
             use_bias=self.use_bias,

@@ -309,10 +309,8 @@ class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
         )
         context = plan.axes.heads_last(context, query)
         if self.use_gate:
-            context = ops.multiply(
-                context, projections.apply(self._gate_dense, query)
-            )
-        output = projections.apply(self.output_dense, context, contracted=2)
+            context = ops.multiply(context, self._gate_dense(query))
+        output = self.output_dense(context)
         masks.set_implicit_mask(output, masks.as_boolean(query_mask))
         if return_attention_scores:
             scores = plan.axes.split_scores(scores, query, key)
@@ -396,7 +394,7 @@ class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
 
     def _query_heads(self, query, positions):
         """Returns the query heads, in the layout of the inputs."""
-        heads = projections.apply(self.query_dense, query)
+        heads = self.query_dense(query)
         heads = projections.normalize(self.query_norm, heads)
         return head_positions.rotate(self._position, heads, positions)
 
@@ -405,10 +403,10 @@ class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
         same = key is value
         value = masks.hide(value, visible)
         key = value if same else masks.hide(key, visible)
-        heads = projections.apply(self.key_dense, key)
+        heads = self.key_dense(key)
         heads = projections.normalize(self.key_norm, heads)
         heads = head_positions.rotate(self._position, heads, positions)
-        return heads, projections.apply(self.value_dense, value)
+        return heads, self.value_dense(value)
 
 
 def _results(output, scores, cache):

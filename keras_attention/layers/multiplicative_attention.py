@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from keras_attention.layers import arguments
+from keras_attention.layers import arguments, row_products
 from keras_attention.layers.base_attention import BaseAttention
 from keras_attention.ops import attention, masks
 
@@ -90,7 +90,7 @@ class MultiplicativeAttention(BaseAttention):
         super().build(query_shape, key_shape, value_shape)
         self.query_dense = None
         if self.score == "general":
-            self.query_dense = keras.layers.Dense(
+            self.query_dense = row_products.Dense(
                 key_shape[-1],
                 use_bias=False,
                 kernel_initializer=self.kernel_initializer,

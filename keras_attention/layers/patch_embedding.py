@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_attention.layers import arguments
+from keras_attention.layers import arguments, row_products
 from keras_attention.ops.keras2 import refuse_keras_2
 
 
@@ -67,7 +67,7 @@ class PatchEmbedding(keras.layers.Layer):
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.projection = keras.layers.Dense(
+        self.projection = row_products.Dense(
             self.embed_dim,
             use_bias=use_bias,
             kernel_initializer=self.kernel_initializer,

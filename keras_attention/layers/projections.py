@@ -7,7 +7,7 @@ import string
 import keras
 from keras import ops
 
-from keras_attention.layers import arguments
+from keras_attention.layers import arguments, row_products
 
 
 def project(
@@ -28,7 +28,7 @@ def project(
     # equation with an ellipsis.
     lead = string.ascii_uppercase[: len(input_shape) - len(contracted)]
     letters = string.ascii_lowercase[: len(features)]
-    dense = keras.layers.EinsumDense(
+    dense = row_products.EinsumDense(
         f"{lead}{contracted},{contracted}{letters}->{lead}{letters}",
         output_shape=(*[None] * (len(lead) - 1), *features),
         activation=activation,
@@ -46,26 +46,6 @@ def project(
     dense.build(input_shape)
     dense.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
     return dense
-
-
-def apply(dense, inputs, contracted=1):
-    """Calls a dense layer of `project` on all rows in one matrix product.
-
-    As they come, Keras multiplies the rows of each sample by themselves.
-
-    Args:
-        dense: The dense layer.
-        inputs: Tensor with leading axes and `contracted` others.
-        contracted: Number of axes that the layer contracts.
-    """
-    if dense.activity_regularizer is not None:
-        # Its loss is a mean over samples.
-        return dense(inputs)
-    lead = ops.shape(inputs)[:-contracted]
-    features = inputs.shape[-contracted:]
-    one = (1,) * (len(lead) - 1)
-    outputs = dense(ops.reshape(inputs, (*one, -1, *features)))
-    return ops.reshape(outputs, (*lead, *outputs.shape[len(lead) :]))
 
 
 def head_norm(layer, name):
