@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -11,7 +13,7 @@ from keras_attention.ops import masks
 # Keras's layer of that name, for what it does to quantize itself. Releases
 # before it came have the embedding alone.
 _KERAS = getattr(keras.layers, "ReversibleEmbedding", None)
-_Base = _KERAS or keras.layers.Embedding
+_Base: Any = _KERAS or keras.layers.Embedding
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
