@@ -6,6 +6,7 @@ import keras
 
 from keras_attention.layers import arguments
 from keras_attention.ops import positions
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -57,6 +58,7 @@ class AlibiBias(keras.layers.Layer):
 
     def call(self, query_positions, key_positions):
         """Weighs the distances of all pairs by the slopes."""
+        self._check(query_positions, key_positions)
         return positions.alibi_bias(
             self.num_heads,
             query_positions,
@@ -73,6 +75,7 @@ class AlibiBias(keras.layers.Layer):
 
     def compute_output_spec(self, query_positions, key_positions):
         """Returns the symbolic bias."""
+        self._check(query_positions, key_positions)
         shape = self.compute_output_shape(
             query_positions.shape, key_positions.shape
         )
@@ -85,6 +88,11 @@ class AlibiBias(keras.layers.Layer):
             "alibi_bias_max": self.alibi_bias_max,
         }
         return {**super().get_config(), **config}
+
+    def _check(self, query_positions, key_positions):
+        check_inputs(
+            query_positions=query_positions, key_positions=key_positions
+        )
 
     @property
     def _bias_dtype(self):

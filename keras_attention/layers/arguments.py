@@ -41,6 +41,33 @@ def number(name, value) -> int | float:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def number_or_nan(name, value) -> int | float:
+    """Returns `value` as a Python number that is no infinity, or refuses it.
+
+    NaN may be written "nan", since JSON has no number for it.
+
+    Example:
+
+    >>> number_or_nan("pad_value", "nan"), number_or_nan("pad_value", 0)
+    (nan, 0)
+    """
+    is_float = isinstance(value, (float, np.floating))
+    if value == "nan" or (is_float and math.isnan(value)):
+        return math.nan
+    return number(name, value)
+
+
+def serialize_number(value):
+    """Returns a number, or None, ready for JSON.
+
+    Example:
+
+    >>> serialize_number(float("nan")), serialize_number(0)
+    ('nan', 0)
+    """
+    return "nan" if value is not None and value != value else value
+
+
 def positive_number(name, value) -> int | float:
     """Returns `value` as a Python number above 0, or refuses it.
 

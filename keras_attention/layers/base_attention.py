@@ -8,7 +8,7 @@ from keras import ops
 from keras_attention.layers import arguments
 from keras_attention.layers.mask_argument import MaskArgument
 from keras_attention.ops import masks, shapes
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 class BaseAttention(MaskArgument, keras.layers.Layer):
@@ -61,7 +61,7 @@ class BaseAttention(MaskArgument, keras.layers.Layer):
         training=None,
     ):
         """Attends from each query to the values."""
-        refuse_keras_2(query=query, key=key, value=value)
+        check_inputs(query=query, key=key, value=value)
         self._check_shapes(query.shape, key.shape, value.shape)
         query, key, value = (
             ops.cast(x, self.compute_dtype) for x in (query, key, value)
@@ -110,7 +110,7 @@ class BaseAttention(MaskArgument, keras.layers.Layer):
         training=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
-        refuse_keras_2(query=query, key=key, value=value)
+        check_inputs(query=query, key=key, value=value)
         shape = self.compute_output_shape(query.shape, key.shape, value.shape)
         self._combine_masks(
             query,

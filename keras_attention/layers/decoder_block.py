@@ -10,7 +10,7 @@ from keras_attention.layers.transformer_block import (
     padding_of,
 )
 from keras_attention.ops import cache_padding, masks
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -199,7 +199,7 @@ class DecoderBlock(TransformerBlock):
         mask=None,
     ):
         """Attends to earlier positions, to the encoder, then transforms."""
-        refuse_keras_2(inputs=decoder_sequence, encoder=encoder_sequence)
+        check_inputs(inputs=decoder_sequence, encoder=encoder_sequence)
         padding, options = self._self_options(
             decoder_sequence,
             (decoder_padding_mask, mask),
@@ -294,7 +294,7 @@ class DecoderBlock(TransformerBlock):
         mask=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
-        refuse_keras_2(inputs=decoder_sequence, encoder=encoder_sequence)
+        check_inputs(inputs=decoder_sequence, encoder=encoder_sequence)
         attention, cross_attention = self._attention_layers(
             decoder_sequence.shape, encoder_sequence is not None
         )

@@ -10,7 +10,7 @@ from keras_attention.layers.transformer_block import (
     padding_of,
 )
 from keras_attention.ops import masks
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -114,7 +114,7 @@ class EncoderBlock(TransformerBlock):
         mask=None,
     ):
         """Attends from each position to all, then transforms each alone."""
-        refuse_keras_2(inputs=inputs)
+        check_inputs(inputs=inputs)
         padding = padding_of(inputs, padding_mask, mask=mask)
         x = self._hidden(inputs, padding)
         attended, scores = self._attend(
@@ -148,7 +148,7 @@ class EncoderBlock(TransformerBlock):
         mask=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
-        refuse_keras_2(inputs=inputs)
+        check_inputs(inputs=inputs)
         padding = padding_of(inputs, padding_mask, mask=mask)
         attended = injection.output_spec(
             self._attention_for(inputs.shape),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from keras_attention.layers import arguments, row_products
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -108,9 +108,14 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         """Transforms each position."""
-        refuse_keras_2(inputs=inputs)
+        check_inputs(inputs=inputs)
         x = self.output_dense(self.intermediate_dense(inputs))
         return self._dropout_layer(x, training=training)
+
+    def compute_output_spec(self, inputs, training=None):
+        """Returns the symbolic output, after the check that `call` makes."""
+        check_inputs(inputs=inputs)
+        return super().compute_output_spec(inputs)
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the output."""

@@ -6,7 +6,7 @@ import keras
 
 from keras_attention.layers import arguments
 from keras_attention.ops import masks
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -19,7 +19,7 @@ class PaddingMask(keras.layers.Layer):
 
     Args:
         pad_id: What stands at padding: an id, or the value of every feature
-            of a padded step.
+            of a padded step, which may be NaN.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`.
 
     Call arguments:
@@ -42,11 +42,11 @@ class PaddingMask(keras.layers.Layer):
         # In half precision large ids and small features would be rounded.
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
-        self.pad_id = arguments.number("pad_id", pad_id)
+        self.pad_id = arguments.number_or_nan("pad_id", pad_id)
 
     def call(self, inputs):
         """Compares each position with the padding."""
-        refuse_keras_2(inputs=inputs)
+        check_inputs(inputs=inputs)
         self._check_rank(inputs.shape)
         return masks.padding_mask(inputs, self.pad_id)
 
@@ -61,12 +61,14 @@ class PaddingMask(keras.layers.Layer):
 
     def compute_output_spec(self, inputs):
         """Returns the symbolic mask, which is boolean."""
+        check_inputs(inputs=inputs)
         shape = self.compute_output_shape(inputs.shape)
         return keras.KerasTensor(shape, dtype="bool")
 
     def get_config(self):
         """Returns every constructor argument, ready for JSON."""
-        return {**super().get_config(), "pad_id": self.pad_id}
+        pad_id = arguments.serialize_number(self.pad_id)
+        return {**super().get_config(), "pad_id": pad_id}
 
     def _check_rank(self, shape) -> None:
         if len(shape) not in (2, 3):

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_attention.layers import arguments, row_products
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -89,7 +89,7 @@ class PatchEmbedding(keras.layers.Layer):
 
     def call(self, inputs):
         """Projects each patch."""
-        refuse_keras_2(inputs=inputs)
+        check_inputs(inputs=inputs)
         down, across = self._count_patches(inputs.shape)
         rows, columns = self.patch_size
         channels = inputs.shape[-1]
@@ -97,6 +97,11 @@ class PatchEmbedding(keras.layers.Layer):
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         x = ops.reshape(x, (-1, down * across, rows * columns * channels))
         return self.projection(x)
+
+    def compute_output_spec(self, inputs):
+        """Returns the symbolic output, after the check that `call` makes."""
+        check_inputs(inputs=inputs)
+        return super().compute_output_spec(inputs)
 
     def compute_output_shape(self, input_shape):
         """Returns `(B, patches, D)`."""
@@ -123,7 +128,9 @@ class PatchEmbedding(keras.layers.Layer):
         if len(shape) != 4 or None in shape[1:]:
             raise ValueError(
                 "`inputs` must be images (B, height, width, channels) of a "
-                f"known size. Received: inputs.shape={tuple(shape)}"
+                "known size: resize images of several sizes, or pad them, "
+                "ragged ones with `.to_tensor(shape=...)`. Received: "
+                f"inputs.shape={tuple(shape)}"
             )
         height, width = shape[1:3]
         rows, columns = self.patch_size

@@ -7,6 +7,9 @@ import numpy as np
 from keras import ops
 
 from keras_attention.layers import arguments
+from keras_attention.ops import positions as position_ops
+from keras_attention.ops.inputs import check_inputs
+from keras_attention.ops.tracing import known
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -24,6 +27,8 @@ class PositionEmbedding(keras.layers.Layer):
         start_index: Position of the first step, for decoding step by step:
             an integer or a scalar tensor, or a tensor `(B,)` with one for
             each sequence of inputs `(B, T, D)`.
+        positions: Integer positions `(T,)` or `(B, T)`, in any order, which
+            then replace those that are counted from `start_index`.
 
     Returns:
         A tensor shaped like the inputs, in the compute dtype. It carries
@@ -31,8 +36,8 @@ class PositionEmbedding(keras.layers.Layer):
 
     Raises:
         ValueError: The sequence reaches beyond `sequence_length`. Where its
-            length or `start_index` is known only to the running graph, the
-            backend raises its own error for a slice out of range.
+            length, `start_index` or `positions` are known only to the running
+            graph, the backend raises its own error.
 
     Example:
 
@@ -69,12 +74,15 @@ class PositionEmbedding(keras.layers.Layer):
             initializer=self.initializer,
         )
 
-    def call(self, inputs, start_index=0):
-        """Adds the vectors from `start_index` on."""
-        self._check_range(inputs.shape[-2], start_index)
+    def call(self, inputs, start_index=0, positions=None):
+        """Adds the vectors from `start_index` on, or those of `positions`."""
+        self._check(inputs, start_index, positions)
         *_, length, width = ops.shape(inputs)
         table = ops.convert_to_tensor(self.embeddings)
-        if len(getattr(start_index, "shape", ())) == 1:
+        if positions is not None:
+            rows = ops.take(table, ops.cast(positions, "int32"), axis=0)
+            rows = position_ops.by_axis(rows, len(inputs.shape))
+        elif len(getattr(start_index, "shape", ())) == 1:
             first = ops.expand_dims(ops.cast(start_index, "int32"), -1)
             positions = first + ops.arange(length, dtype="int32")
             rows = ops.take(table, positions, axis=0)
@@ -88,9 +96,9 @@ class PositionEmbedding(keras.layers.Layer):
         self._check_range(input_shape[-2], 0)
         return tuple(input_shape)
 
-    def compute_output_spec(self, inputs, start_index=0):
+    def compute_output_spec(self, inputs, start_index=0, positions=None):
         """Returns the symbolic output, after the check that `call` makes."""
-        self._check_range(inputs.shape[-2], start_index)
+        self._check(inputs, start_index, positions)
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def get_config(self):
@@ -101,8 +109,26 @@ class PositionEmbedding(keras.layers.Layer):
         }
         return {**super().get_config(), **config}
 
-    def _check_range(self, length, start_index):
+    def _check(self, inputs, start_index, positions):
         """Refuses positions without a vector, as far as they are known."""
+        check_inputs(inputs=inputs)
+        if positions is None:
+            self._check_range(inputs.shape[-2], start_index)
+            return
+        position_ops.check(positions, inputs.shape)
+        values = known(positions)
+        if values is not None and values.size:
+            first, last = values.min(), values.max()
+            if first < 0 or last >= self.sequence_length:
+                raise ValueError(
+                    f"Positions {first} to {last} were asked for, but there "
+                    f"are vectors for 0 to {self.sequence_length - 1} only. "
+                    "Received: "
+                    f"sequence_length={self.sequence_length}"
+                )
+
+    def _check_range(self, length, start_index):
+        """Refuses counted positions without a vector."""
         known = isinstance(start_index, (int, np.integer))
         start = int(start_index) if known else 0
         stop = start + (length or 0)

@@ -14,7 +14,7 @@ from keras import ops
 from keras_attention.layers import head_positions
 from keras_attention.ops import attention, cache, masks
 from keras_attention.ops.axes import AttentionAxes
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 def prepare(
@@ -33,7 +33,7 @@ def prepare(
         **options: `attention_mask`, `attention_bias`, `use_causal_mask`.
     """
     query, value, key = inputs
-    refuse_keras_2(query=query, value=value, key=key)
+    check_inputs(query=query, value=value, key=key)
     tensor, index = cached
     if tensor is not None:
         check_cacheable(layer, query, tensor, index)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.ops import masks
+from keras_attention.ops.inputs import check_inputs
 
 # Keras's layer of that name, for what it does to quantize itself. Releases
 # before it came have the embedding alone.
 _KERAS = getattr(keras.layers, "ReversibleEmbedding", None)
-_Base = _KERAS or keras.layers.Embedding
+_Base: Any = _KERAS or keras.layers.Embedding
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -122,6 +125,7 @@ class ReversibleEmbedding(_Base):
 
     def call(self, inputs, reverse=False):
         """Looks up ids, or scores vectors against the table."""
+        check_inputs(inputs=inputs)
         if not reverse:
             rows = ops.take(self.embeddings, ops.cast(inputs, "int32"), axis=0)
             return self._masked(inputs, ops.cast(rows, self.compute_dtype))
@@ -139,6 +143,7 @@ class ReversibleEmbedding(_Base):
 
     def quantized_call(self, inputs, reverse=False):
         """Does what `call` does, by integers."""
+        check_inputs(inputs=inputs)
         outputs = super().quantized_call(inputs, reverse=reverse)
         if reverse:
             return ops.cast(outputs, self._logits_dtype)
@@ -166,6 +171,7 @@ class ReversibleEmbedding(_Base):
 
     def compute_output_spec(self, inputs, reverse=False):
         """Returns the symbolic vectors, or logits."""
+        check_inputs(inputs=inputs)
         shape = self.compute_output_shape(inputs.shape, reverse)
         if not reverse:
             vectors = keras.KerasTensor(shape, self.compute_dtype)

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.ops import positions as position_ops
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -86,7 +87,7 @@ class RotaryEmbedding(keras.layers.Layer):
 
     def call(self, inputs, start_index=0, positions=None):
         """Rotates each position by its angles."""
-        self._check_axes(inputs.shape)
+        self._check(inputs, positions)
         if positions is None:
             length = ops.shape(inputs)[self.sequence_axis]
             positions = ops.arange(length, dtype="int32")
@@ -108,6 +109,7 @@ class RotaryEmbedding(keras.layers.Layer):
 
     def compute_output_spec(self, inputs, start_index=0, positions=None):
         """Returns the symbolic output, after the checks that `call` makes."""
+        self._check(inputs, positions)
         shape = self.compute_output_shape(inputs.shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
@@ -121,6 +123,11 @@ class RotaryEmbedding(keras.layers.Layer):
             "feature_axis": self.feature_axis,
         }
         return {**super().get_config(), **config}
+
+    def _check(self, inputs, positions):
+        check_inputs(inputs=inputs)
+        self._check_axes(inputs.shape)
+        position_ops.check(positions, inputs.shape, self.sequence_axis)
 
     def _check_axes(self, shape):
         rank = len(shape)

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.ops import masks
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
@@ -50,7 +50,7 @@ class SequencePooling(keras.layers.Layer):
 
     def call(self, inputs, mask=None):
         """Pools over time."""
-        refuse_keras_2(inputs=inputs)
+        check_inputs(inputs=inputs)
         visible = _check(inputs.shape, mask)
         inputs = ops.cast(inputs, self.compute_dtype)
         visible = ops.broadcast_to(
@@ -70,7 +70,7 @@ class SequencePooling(keras.layers.Layer):
 
     def compute_output_spec(self, inputs, mask=None):
         """Returns the symbolic output, after the checks that `call` makes."""
-        refuse_keras_2(inputs=inputs)
+        check_inputs(inputs=inputs)
         _check(inputs.shape, mask)
         shape = self.compute_output_shape(inputs.shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)

@@ -40,6 +40,8 @@ class ModelSurvey:
         if self._target.include(args, kwargs):
             if isinstance(operation, layers.PaddingMask):
                 self.pad_id = operation.pad_id
+            if isinstance(operation, _POSITIONS):
+                _refuse_positions(operation, args, kwargs)
             if isinstance(operation, layers.PositionEmbedding):
                 lengths = (self.max_length, operation.sequence_length)
                 self.max_length = min(n for n in lengths if n is not None)
@@ -259,6 +261,18 @@ def _arguments(block, args, kwargs):
             f"Received: {lost[0]}={arguments[lost[0]]}"
         )
     return arguments
+
+
+def _refuse_positions(layer, args, kwargs):
+    """Refuses a position layer that does not count by itself."""
+    call = inspect.signature(layer.call)
+    positions = call.bind(*args, **kwargs).arguments.get("positions")
+    if positions is not None:
+        raise ValueError(
+            f"The layer {layer.name!r} is called with `positions`, which are "
+            "not known for the steps to come. Leave them out: positions "
+            f"count from 0 then. Received: positions={positions}"
+        )
 
 
 def _encoder_mask(arguments):

@@ -6,6 +6,7 @@ import keras
 
 from keras_attention import layers
 from keras_attention.layers import arguments
+from keras_attention.layers.hide_padding import HidePadding
 from keras_attention.models.stack import (
     POOLINGS,
     class_head,
@@ -30,8 +31,8 @@ def sequence_classifier(
     Args:
         num_features: Number of features at each step, F.
         num_classes: Number of classes.
-        pad_value: A step whose features all equal this value is padding.
-            None where nothing is padding.
+        pad_value: A step whose features all equal this value is padding. It
+            may be NaN. None where nothing is padding.
         pooling: How steps become one vector: "mean", "max" or "first".
         classifier_activation: "softmax", "sigmoid", or None for logits.
         name: Name of the model.
@@ -74,8 +75,8 @@ def sequence_regressor(
         num_outputs: Number of values to predict.
         return_sequences: Whether to predict at each step instead of once a
             sequence.
-        pad_value: A step whose features all equal this value is padding.
-            None where nothing is padding.
+        pad_value: A step whose features all equal this value is padding. It
+            may be NaN. None where nothing is padding.
         pooling: How steps become one vector: "mean", "max" or "first".
         name: Name of the model.
         **stack: Fields of `EncoderStack`.
@@ -111,9 +112,13 @@ def _encode(num_features, pad_value, stack):
     features = keras.Input((None, num_features), name="features")
     mask = None
     if pad_value is not None:
-        pad_value = arguments.number("pad_value", pad_value)
+        pad_value = arguments.number_or_nan("pad_value", pad_value)
         mask = layers.PaddingMask(pad_value, name="padding_mask")(features)
+    # NaN at padding would reach the gradient of the projection.
+    shown = HidePadding(pad_value, dtype=stack.dtype, name="hide_padding")(
+        features
+    )
     embedded = keras.layers.Dense(
         stack.hidden_dim, dtype=stack.dtype, name="feature_projection"
-    )(features)
+    )(shown)
     return features, stack(embedded, mask), mask

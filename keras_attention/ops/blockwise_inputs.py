@@ -425,7 +425,7 @@ def pad(tensor, *amounts, value=0.0) -> Tensor:
     if all(isinstance(n, int) and n == 0 for pair in amounts for n in pair):
         return tensor
     missing = len(tensor.shape) - len(amounts)
-    amounts = [*amounts, *[(0, 0)] * missing]
+    every = [*amounts, *[(0, 0)] * missing]
     if value == 0.0:
-        return tf.pad(tensor, amounts)
-    return tf.pad(tensor, amounts, constant_values=value)
+        return tf.pad(tensor, every)
+    return tf.pad(tensor, every, constant_values=value)

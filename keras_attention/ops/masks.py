@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.keras2 import refuse_keras_2
+from keras_attention.ops.inputs import check_dense, check_inputs
 from keras_attention.ops.tracing import known
 
 Tensor = Any
@@ -231,7 +231,7 @@ def as_boolean(mask, name="mask") -> Tensor:
     """
     if mask is None:
         return None
-    refuse_keras_2(**{name: mask})
+    check_dense(**{name: mask})
     if not hasattr(mask, "dtype"):
         mask = np.asarray(mask)
     kind = _dtype_name(mask)
@@ -378,14 +378,21 @@ def padding_mask(inputs, pad_id=0) -> Tensor:
 
     Args:
         inputs: Ids `(B, T)`, or features `(B, T, F)`.
-        pad_id: The id of padding, or the value of each of its features.
+        pad_id: The id of padding, or the value of each of its features,
+            which may be NaN.
 
     Example:
 
     >>> ops.convert_to_numpy(padding_mask(np.array([[7, 4, 0]]))).tolist()
     [[True, True, False]]
     """
-    tokens = ops.not_equal(inputs, pad_id)
+    check_inputs(inputs=inputs)
+    if pad_id == pad_id:
+        tokens = ops.not_equal(inputs, pad_id)
+    else:
+        # NaN equals nothing, itself included.
+        _refuse_integers(inputs)
+        tokens = ops.logical_not(ops.isnan(inputs))
     return ops.any(tokens, axis=-1) if len(inputs.shape) == 3 else tokens
 
 
@@ -397,6 +404,7 @@ def length_mask(lengths, max_length) -> Tensor:
     >>> ops.convert_to_numpy(length_mask(np.array([1, 2]), 3)).tolist()
     [[True, False, False], [True, True, False]]
     """
+    check_inputs(lengths=lengths)
     lengths = ops.cast(lengths, "int32")
     steps = ops.arange(max_length, dtype="int32")
     return ops.less(steps, ops.expand_dims(lengths, -1))
@@ -510,6 +518,16 @@ def _check_shape(tensor, name, accepted) -> None:
         f"`{name}` must have one of the shapes {shapes} (any axis may be 1, "
         f"None is unknown as yet). {hint}Received: {name}.shape={shape}"
     )
+
+
+def _refuse_integers(inputs) -> None:
+    kind = _dtype_name(inputs) if hasattr(inputs, "dtype") else "float"
+    if kind == "bool" or kind.startswith(("int", "uint")):
+        raise ValueError(
+            "Padding that is NaN is found among floats; ids are never NaN. "
+            "Pass the id of padding as `pad_id`. Received: "
+            f"inputs.dtype={kind}"
+        )
 
 
 def _is_rehearsal(mask) -> bool:

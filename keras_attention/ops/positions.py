@@ -6,6 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.ops.inputs import check_inputs
+from keras_attention.ops.shapes import sizes_differ
+
 
 def sinusoidal_positions(
     length, depth, max_wavelength=10000, start_index=0, dtype=None
@@ -35,17 +38,92 @@ def sinusoidal_positions(
     Reference:
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
-    positions = ops.cast(
-        ops.expand_dims(ops.cast(start_index, "int32"), -1)
-        + ops.arange(length, dtype="int32"),
-        "float32",
-    )
+    positions = ops.expand_dims(
+        ops.cast(start_index, "int32"), -1
+    ) + ops.arange(length, dtype="int32")
+    return sinusoids_of(positions, depth, max_wavelength, dtype)
+
+
+def sinusoids_of(positions, depth, max_wavelength=10000, dtype=None):
+    """Returns the sines and cosines that mark positions of any order.
+
+    Args:
+        positions: Integer tensor `(T,)` or `(B, T)`.
+        depth: As in `sinusoidal_positions`, like all that follow.
+        max_wavelength: Longest wavelength.
+        dtype: Dtype of the result.
+
+    Returns:
+        A tensor `(T, D)` or `(B, T, D)`.
+
+    Example:
+
+    >>> ops.convert_to_numpy(sinusoids_of(np.array([0]), 4)).tolist()
+    [[0.0, 1.0, 0.0, 1.0]]
+    """
+    positions = ops.cast(positions, "float32")
     columns = np.arange(0, depth, 2)
     angles = angles_of(positions, float(max_wavelength) ** (-columns / depth))
     table = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
     shape = (*ops.shape(positions), 2 * len(columns))
     table = ops.reshape(table, shape)[..., :depth]
     return ops.cast(table, dtype or keras.config.floatx())
+
+
+def check(positions, inputs_shape, sequence_axis=-2) -> None:
+    """Refuses positions that do not go with inputs.
+
+    Args:
+        positions: Integer tensor `(T,)` or `(B, T)`, or None for those that
+            are counted.
+        inputs_shape: Static shape of the inputs, `(B, ..., T, D)`.
+        sequence_axis: The axis of T.
+
+    Raises:
+        TypeError: The positions are no integers.
+        ValueError: They are of another shape.
+
+    Example:
+
+    >>> check(np.array([4, 5, 6]), (2, 3, 8))
+    """
+    if positions is None:
+        return
+    check_inputs(positions=positions)
+    if not hasattr(positions, "dtype"):
+        positions = np.asarray(positions)
+    dtype = keras.backend.standardize_dtype(positions.dtype)
+    if not dtype.startswith(("int", "uint")):
+        raise TypeError(
+            "`positions` must be integers, one for each step. Received: "
+            f"positions.dtype={dtype}"
+        )
+    shape = tuple(positions.shape)
+    batch_size, length = inputs_shape[0], inputs_shape[sequence_axis]
+    wanted = (batch_size, length)[-len(shape) :] if shape else ()
+    if len(shape) not in (1, 2) or any(
+        sizes_differ(got, want) and (axis, got) != (-2, 1)
+        for axis, got, want in zip(
+            range(-len(shape), 0), shape, wanted, strict=True
+        )
+    ):
+        raise ValueError(
+            "`positions` must have the shape (T,) or (B, T), one for each "
+            f"step. Received: positions.shape={shape}, "
+            f"inputs.shape={tuple(inputs_shape)}"
+        )
+
+
+def by_axis(table, rank):
+    """Returns a table `(T, D)` or `(B, T, D)` ready to add to `(B, ..., T, D)`.
+
+    Args:
+        table: The tensor, with a row for each position.
+        rank: Rank of the inputs.
+    """
+    while 2 < len(table.shape) < rank:
+        table = ops.expand_dims(table, 1)
+    return table
 
 
 def rotate(

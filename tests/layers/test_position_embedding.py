@@ -118,3 +118,41 @@ def test_each_sequence_starts_at_its_own_position(inputs):
     for row, start in enumerate([4, 1]):
         alone = to_numpy(layer(inputs[row : row + 1], start_index=start))
         np.testing.assert_array_equal(together[row], alone[0])
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+def test_adds_the_rows_of_given_positions(inputs, rank):
+    layer = PositionEmbedding(LENGTH)
+    layer.build(inputs.shape)
+    layer_contract.randomize(layer)
+    table = to_numpy(layer.embeddings)
+    given = np.array([[8, 0, 0, 3, 2], [1, 5, 4, 4, 7]])
+    rows = table[given]
+    if rank == 4:
+        inputs = np.stack([inputs, 2 * inputs, 3 * inputs], axis=1)
+        rows = rows[:, None]
+    np.testing.assert_allclose(
+        layer(inputs, positions=given), inputs + rows, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        layer(inputs, positions=given[1]), inputs + table[given[1]], atol=1e-6
+    )
+    symbols = keras.Input(inputs.shape[1:]), keras.Input((T,), dtype="int32")
+    model = keras.Model(symbols, layer(symbols[0], positions=symbols[1]))
+    back = keras.Model.from_config(model.get_config())
+    back.set_weights(model.get_weights())
+    np.testing.assert_allclose(back([inputs, given]), inputs + rows, atol=1e-6)
+
+
+def test_given_positions_are_checked(inputs):
+    layer = PositionEmbedding(LENGTH)
+    with pytest.raises(ValueError, match="Positions 0 to 9.*0 to 8"):
+        layer(inputs, positions=[0, 1, 2, 3, 9])
+    with pytest.raises(ValueError, match="Positions -1 to 3"):
+        layer(inputs, positions=[0, 1, 2, 3, -1])
+    with pytest.raises(ValueError, match=r"positions.shape=\(4,\)"):
+        layer(inputs, positions=[0, 1, 2, 3])
+    with pytest.raises(ValueError, match=r"positions.shape=\(3, 5\)"):
+        layer(inputs, positions=np.zeros((3, T), int))
+    with pytest.raises(TypeError, match="integers.*float"):
+        layer(inputs, positions=np.zeros(T))

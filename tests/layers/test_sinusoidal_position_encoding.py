@@ -1,3 +1,4 @@
+import keras
 import ml_dtypes
 import numpy as np
 import pytest
@@ -94,3 +95,28 @@ def test_each_sequence_starts_at_its_own_position(inputs):
     for row, start in enumerate([4, 1]):
         alone = to_numpy(layer(inputs[row : row + 1], start_index=start))
         np.testing.assert_array_equal(together[row], alone[0])
+
+
+def test_given_positions_may_be_in_any_order(inputs):
+    layer = SinusoidalPositionEncoding(max_wavelength=500)
+    table = reference.sinusoidal_positions(10, D, 500)
+    given = np.array([[8, 0, 0, 3, 2], [1, 5, 9, 4, 7]])
+    more = np.stack([inputs, 2 * inputs, 3 * inputs], axis=1)
+    for x, positions, rows in [
+        (inputs, given, table[given]),
+        (inputs, given[1], table[given[1]]),
+        (inputs, given[:1], table[given[:1]]),
+        (more, given, table[given][:, None]),
+    ]:
+        marked = layer(x, positions=positions)
+        np.testing.assert_allclose(marked, x + rows, atol=1e-5)
+    symbol, ids = keras.Input((None, D)), keras.Input((None,), dtype="int32")
+    model = keras.Model([symbol, ids], layer(symbol, positions=ids))
+    back = keras.Model.from_config(model.get_config())
+    np.testing.assert_allclose(
+        back([inputs, given]), inputs + table[given], atol=1e-5
+    )
+    with pytest.raises(ValueError, match=r"positions.shape=\(4,\)"):
+        layer(inputs, positions=given[0, :4])
+    with pytest.raises(TypeError, match="integers.*float"):
+        layer(inputs, positions=given / 2)

@@ -248,6 +248,11 @@ def test_models_that_cannot_write_are_refused():
     seen = open_block(x, use_causal_mask=False)
     with pytest.raises(ValueError, match="'open'.*use_causal_mask"):
         models.generate(keras.Model(ids, seen), [[3]], 2)
+    placed = layers.PositionEmbedding(9, name="placed")
+    steps = keras.ops.cumsum(keras.ops.ones_like(ids), axis=1) - 1
+    marked = open_block(placed(x, positions=steps))
+    with pytest.raises(ValueError, match="'placed'.*positions"):
+        models.generate(keras.Model(ids, marked), [[3]], 2)
     with pytest.raises(ValueError, match="subclassed"):
         models.generate(keras.Model(), [[3]], 2)
 

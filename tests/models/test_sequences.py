@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from support.arrays import normal
 from support.layer_contract import randomize, to_numpy
 
@@ -101,3 +102,19 @@ def test_bad_sizes(bad):
             make(bad, 2)
     with pytest.raises(ValueError, match=f"`num_outputs`.*num_outputs={bad}"):
         models.sequence_regressor(3, bad)
+
+
+def test_steps_of_nan_are_padding(tmp_path):
+    model = models.sequence_regressor(F, 4, pad_value=np.nan, **SMALL)
+    randomize(model)
+    features = padded(np.nan)
+    model.save(tmp_path / "model.keras")
+    back = keras.saving.load_model(tmp_path / "model.keras")
+    for made in (model, back):
+        for index, values in enumerate(to_numpy(made(features))):
+            np.testing.assert_allclose(values, alone(model, index), atol=1e-5)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(features) ** 2)
+    variables = [weight.value for weight in model.trainable_weights]
+    for gradient in tape.gradient(loss, variables):
+        assert np.isfinite(gradient).all()

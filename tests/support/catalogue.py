@@ -290,6 +290,10 @@ LAYERS: dict[str, LayerCase] = _catalogue(
         {
             "input_dim": 10,
             "output_dim": 7,
+            "tie_weights": False,
+            "mask_zero": True,
+            "reverse_dtype": "float16",
+            "logit_soft_cap": 30.0,
             "embeddings_initializer": keras.initializers.RandomNormal(seed=3),
             "embeddings_regularizer": keras.regularizers.L2(0.03),
             "embeddings_constraint": keras.constraints.MaxNorm(2.0),
