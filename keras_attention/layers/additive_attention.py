@@ -37,11 +37,12 @@ class AdditiveAttention(ListAttention):
 
     Call arguments:
         query: Tensor `(..., T, D)`, or the list `[query, value, key]`, where
-            the key may be left out if it is the value.
+            the key may be left out if it is the value. A batch of one serves
+            all rows of the value.
         key: Tensor `(..., S, Dk)`, with the leading axes of the query.
         value: Tensor `(..., S, Dv)`, likewise.
-        mask: List `[query_mask, value_mask]`, perhaps with `key_mask`, to go
-            with a list of inputs.
+        mask: List `[query_mask, value_mask]`, perhaps with `key_mask`, or
+            one mask where query, key and value are one tensor, not a list.
         query_mask: As in `ScaledDotProductAttention`.
         key_mask: As in `ScaledDotProductAttention`.
         value_mask: As in `ScaledDotProductAttention`.

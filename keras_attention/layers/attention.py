@@ -34,8 +34,9 @@ class Attention(ListAttention):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: List of `query` `(B, T, D)`, `value` `(B, S, Dv)` and, if it
-            is not the value, `key` `(B, S, D)`.
+        inputs: List of `query` `(B, T, D)`, or `(1, T, D)` for all rows,
+            `value` `(B, S, Dv)` and, if it is not the value, `key`
+            `(B, S, D)`.
         mask: List of a boolean `query_mask` `(B, T)`, `value_mask` `(B, S)`
             and perhaps `key_mask`, each True for tokens. They default to the
             masks that Keras carries with the inputs.

@@ -6,11 +6,12 @@ import keras
 from keras import ops
 
 from keras_attention.layers import arguments
+from keras_attention.layers.mask_argument import MaskArgument
 from keras_attention.ops import masks, shapes
 from keras_attention.ops.keras2 import refuse_keras_2
 
 
-class BaseAttention(keras.layers.Layer):
+class BaseAttention(MaskArgument, keras.layers.Layer):
     """Masks, dropout and shapes; a subclass says how it attends.
 
     Args:

@@ -71,6 +71,7 @@ class DecoderBlock(TransformerBlock):
         return_attention_scores: Whether to return the scores as well.
         training: Whether dropout is active.
         use_causal_mask: Whether position t sees only positions up to t.
+        mask: Keras's name for `decoder_padding_mask` `(B, T)`, which wins.
 
     Returns:
         The output `(B, T, D)`. Or a tuple of it and, in this order, what
@@ -195,12 +196,13 @@ class DecoderBlock(TransformerBlock):
         return_attention_scores=False,
         training=None,
         use_causal_mask=True,
+        mask=None,
     ):
         """Attends to earlier positions, to the encoder, then transforms."""
         refuse_keras_2(inputs=decoder_sequence, encoder=encoder_sequence)
         padding, options = self._self_options(
             decoder_sequence,
-            decoder_padding_mask,
+            (decoder_padding_mask, mask),
             attention_mask=decoder_attention_mask,
             cache=self_attention_cache,
             cache_update_index=self_attention_cache_update_index,
@@ -243,10 +245,7 @@ class DecoderBlock(TransformerBlock):
         return attention_parts.results(x, extras)
 
     def make_cache(self, batch_size, max_length):
-        """Returns an empty cache for self-attention.
-
-        See `MultiHeadAttention.make_cache`.
-        """
+        """Returns an empty cache, like `MultiHeadAttention.make_cache`."""
         self._check_built()
         return self.attention.make_cache(batch_size, max_length)
 
@@ -292,6 +291,7 @@ class DecoderBlock(TransformerBlock):
         return_attention_scores=False,
         training=None,
         use_causal_mask=True,
+        mask=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
         refuse_keras_2(inputs=decoder_sequence, encoder=encoder_sequence)
@@ -300,7 +300,7 @@ class DecoderBlock(TransformerBlock):
         )
         padding, options = self._self_options(
             decoder_sequence,
-            decoder_padding_mask,
+            (decoder_padding_mask, mask),
             attention_mask=decoder_attention_mask,
             cache=self_attention_cache,
             cache_update_index=self_attention_cache_update_index,
@@ -349,11 +349,10 @@ class DecoderBlock(TransformerBlock):
             cross_attention = self._make_attention(shape, "cross_attention", 3)
         return attention, cross_attention
 
-    def _self_options(self, inputs, padding_mask, cache, **options):
+    def _self_options(self, inputs, padding_masks, cache, **options):
         """Returns the padding `(B, T)`, and arguments of self-attention."""
-        index = options["cache_update_index"]
         padding, over_cache = cache_padding.split_padding(
-            inputs, padding_mask, cache, index
+            inputs, padding_masks, cache, options["cache_update_index"]
         )
         if cache is None:
             over_cache = padding

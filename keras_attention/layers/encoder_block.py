@@ -56,6 +56,7 @@ class EncoderBlock(TransformerBlock):
         use_causal_mask: Whether position t sees only positions up to t.
         return_attention_scores: Whether to return the scores as well.
         training: Whether dropout is active.
+        mask: Keras's name for `padding_mask`, which wins if both are given.
 
     Returns:
         The output `(B, T, D)`, or with `return_attention_scores` the tuple
@@ -110,10 +111,11 @@ class EncoderBlock(TransformerBlock):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        mask=None,
     ):
         """Attends from each position to all, then transforms each alone."""
         refuse_keras_2(inputs=inputs)
-        padding = padding_of(inputs, padding_mask)
+        padding = padding_of(inputs, padding_mask, mask=mask)
         x = self._hidden(inputs, padding)
         attended, scores = self._attend(
             self._before(self.attention_norm, x),
@@ -143,10 +145,11 @@ class EncoderBlock(TransformerBlock):
         use_causal_mask=False,
         return_attention_scores=False,
         training=None,
+        mask=None,
     ):
         """Returns the symbolic output, after the checks that `call` makes."""
         refuse_keras_2(inputs=inputs)
-        padding = padding_of(inputs, padding_mask)
+        padding = padding_of(inputs, padding_mask, mask=mask)
         attended = injection.output_spec(
             self._attention_for(inputs.shape),
             inputs,

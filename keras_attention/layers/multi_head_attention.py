@@ -13,11 +13,12 @@ from keras_attention.layers import (
     projections,
 )
 from keras_attention.layers.key_value_cache import KeyValueCache
+from keras_attention.layers.mask_argument import MaskArgument
 from keras_attention.ops import attention, masks
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
+class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
     """Attention by several heads side by side, each on its own projection.
 
     Takes everything `keras.layers.MultiHeadAttention` takes, with the same
@@ -74,6 +75,7 @@ class MultiHeadAttention(KeyValueCache, keras.layers.Layer):
         query_mask: Boolean `(B, T)`, True for tokens, False for padding.
             Defaults to the mask that Keras carries.
         value_mask: Boolean `(B, S)`, likewise, and so `key_mask`.
+        mask: `[query_mask, value_mask]`, or one mask if `query` is `value`.
         attention_mask: Boolean `(T, S)`, `(B, T, S)`, `(B, 1, T, S)` or
             `(B, N, T, S)`, True where a query may attend. Rank 2 is always
             `(T, S)`. All masks are joined by logical AND.

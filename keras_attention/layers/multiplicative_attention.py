@@ -35,6 +35,7 @@ class MultiplicativeAttention(BaseAttention):
         query_mask: As in `ScaledDotProductAttention`.
         key_mask: As in `ScaledDotProductAttention`.
         value_mask: As in `ScaledDotProductAttention`.
+        mask: As in `ScaledDotProductAttention`.
         attention_mask: As in `ScaledDotProductAttention`.
         attention_bias: As in `ScaledDotProductAttention`.
         use_causal_mask: As in `ScaledDotProductAttention`.

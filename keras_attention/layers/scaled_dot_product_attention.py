@@ -40,6 +40,8 @@ class ScaledDotProductAttention(BaseAttention):
             Defaults to the mask that Keras carries with `query`.
         key_mask: Boolean `(B, S)`. Defaults likewise.
         value_mask: Boolean `(B, S)`. Defaults likewise.
+        mask: Keras's name for these: a list `[query_mask, value_mask]`, or
+            one mask where query, key and value are one tensor.
         attention_mask: Boolean `(T, S)`, `(B, T, S)`, `(B, 1, T, S)` or
             `(B, N, T, S)`, True where a query may attend. Rank 2 is always
             `(T, S)`. All masks are joined by logical AND.

@@ -97,6 +97,10 @@ class TransformerBlock(keras.layers.Layer):
         }
         return {**super().get_config(), **config}
 
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns the padding mask of the first sequence."""
+        return masks.as_boolean(previous_mask)
+
     @classmethod
     def from_config(cls, config):
         """Returns the block, with the attention layers that were injected."""
@@ -188,8 +192,17 @@ class TransformerBlock(keras.layers.Layer):
         return None if self.seed is None else self.seed + index
 
 
-def padding_of(inputs, padding_mask, name="padding_mask"):
-    """Returns the padding mask `(B, T)`, explicit or implicit, or None."""
+def padding_of(inputs, padding_mask, name="padding_mask", mask=None):
+    """Returns the padding mask `(B, T)`, explicit or implicit, or None.
+
+    Args:
+        inputs: Tensor `(B, T, D)`.
+        padding_mask: The mask given under its own name.
+        name: That name, for the errors.
+        mask: The mask given under Keras's name.
+    """
+    if padding_mask is None:
+        padding_mask, name = mask, "mask"
     if padding_mask is None:
         padding_mask = masks.get_implicit_mask(inputs)
     batch_size, length, _ = inputs.shape

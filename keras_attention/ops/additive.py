@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from keras_attention.ops import dense
+from keras_attention.ops import dense, leading_axes, shapes
 from keras_attention.ops.masks import AttentionMask
 
 
@@ -43,6 +43,10 @@ def additive_attention(
         tuple of it and the weights `(..., T, S)`, taken before dropout. Both
         in the dtype of `value`.
 
+    Raises:
+        ValueError: `dropout` is not within [0, 1].
+        TypeError: `seed` is a tensor or another thing that seeds nothing.
+
     Example:
 
     >>> query, key = ops.ones((2, 3, 8)), ops.ones((2, 5, 8))
@@ -55,14 +59,22 @@ def additive_attention(
         [Neural Machine Translation by Jointly Learning to Align and
         Translate](https://arxiv.org/abs/1409.0473)
     """
+    shapes.check_dropout(dropout, seed)
     out_dtype = value.dtype
     wide = keras.backend.result_type(out_dtype, "float32")
     query, key, value, score_vector = (
         ops.cast(x, wide) for x in (query, key, value, score_vector)
     )
-    pairs = ops.tanh(ops.expand_dims(query, -2) + ops.expand_dims(key, -3))
-    weights = dense.weigh(ops.dot(pairs, score_vector), mask, attention_bias)
-    context = dense.average(weights, value, dropout, seed)
+
+    def attend(query, key, value, mask, bias):
+        pairs = ops.expand_dims(query, -2) + ops.expand_dims(key, -3)
+        scores = ops.dot(ops.tanh(pairs), score_vector)
+        weights = dense.weigh(scores, mask, bias)
+        return dense.average(weights, value, dropout, seed), weights
+
+    context, weights = leading_axes.in_two(
+        attend, query, key, value, mask, attention_bias
+    )
     context = ops.cast(context, out_dtype)
     if return_attention_scores:
         return context, ops.cast(weights, out_dtype)

@@ -8,7 +8,14 @@ import math
 import keras
 from keras import ops
 
-from keras_attention.ops import dense, masks, processor, shapes, side_by_side
+from keras_attention.ops import (
+    dense,
+    leading_axes,
+    masks,
+    processor,
+    shapes,
+    side_by_side,
+)
 
 HALF_TYPES = ("float16", "bfloat16")
 
@@ -70,9 +77,10 @@ def dot_product_attention(
         Both in the widest dtype of the inputs.
 
     Raises:
-        TypeError: A mask is neither boolean nor integers.
-        ValueError: Shapes do not fit together, or `flash_attention=True`
-            cannot be had.
+        TypeError: A mask is neither boolean nor integers, or `seed` neither
+            an integer nor a `keras.random.SeedGenerator`.
+        ValueError: Shapes do not fit together, `dropout` is not within
+            [0, 1], or `flash_attention=True` cannot be had.
 
     Example:
 
@@ -85,6 +93,7 @@ def dot_product_attention(
     Reference:
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
+    shapes.check_dropout(dropout, seed)
     query, key, value = (ops.convert_to_tensor(x) for x in (query, key, value))
     shapes.check(query.shape, key.shape, value.shape)
     bias = masks.check_bias(
@@ -158,13 +167,21 @@ def attend(
     kernel = kernel_for(
         query, key, mask, flash_attention, return_attention_scores
     )
+    if 0 in (*query.shape, key.shape[-2], value.shape[-1]):
+        # Nothing to divide into blocks.
+        kernel = "dense"
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    elif keras.ops.is_tensor(scale):
+        # With its gradient, whatever the kernel.
+        query, scale = query * ops.cast(scale, query.dtype), 1.0
     context, weights = KERNELS[kernel](
         query,
         key,
         value,
         mask,
         bias=bias,
-        scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else scale,
+        scale=scale,
         dropout=dropout,
         seed=seed,
     )
@@ -174,6 +191,13 @@ def attend(
 
 
 def _dense(query, key, value, mask, *, bias=None, **options):
+    def attend_all(query, key, value, mask, bias):
+        return _dense_in_parts(query, key, value, mask, bias, **options)
+
+    return leading_axes.in_two(attend_all, query, key, value, mask, bias)
+
+
+def _dense_in_parts(query, key, value, mask, bias, **options):
     half_type = keras.backend.standardize_dtype(query.dtype) in HALF_TYPES
 
     def attend_part(query, key, value, bias, full, queries, keys):
@@ -187,7 +211,7 @@ def _dense(query, key, value, mask, *, bias=None, **options):
     tensors = query, key, value
     rank = len(query.shape)
     parts = [
-        _with_rank(part, axes)
+        leading_axes.with_rank(part, axes)
         for part, axes in (
             (bias, rank),
             (mask.full, rank),
@@ -202,13 +226,6 @@ def _dense(query, key, value, mask, *, bias=None, **options):
     if rank < 4 or few or options["dropout"]:
         return attend_part(*tensors, *parts)
     return side_by_side.in_halves(attend_part, tensors, parts)
-
-
-def _with_rank(part, rank):
-    """Returns a mask or bias with all its leading axes, or None."""
-    if part is None or len(part.shape) == rank:
-        return part
-    return _with_rank(ops.expand_dims(part, 0), rank)
 
 
 def _blockwise(query, key, value, mask, **options):

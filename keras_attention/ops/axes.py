@@ -8,11 +8,10 @@ For the common case, one axis of time, that is a single transposition.
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from keras import KerasTensor, ops
 
-from keras_attention.ops.shapes import sizes_differ
+from keras_attention.ops.shapes import product, sizes_differ
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +103,7 @@ class AttentionAxes:
             return moved
         shape = ops.shape(moved)
         start = rank - 1 - len(self.attended)
-        length = _product(shape[start:-1])
+        length = product(shape[start:-1])
         return ops.reshape(moved, (*shape[:start], length, shape[-1]))
 
     def heads_last(self, context, query):
@@ -138,7 +137,7 @@ class AttentionAxes:
         if len(mask.shape) < 2 * n:
             return mask  # refused later, with the shapes that are accepted
         shape = ops.shape(mask)
-        length_q, length_k = _product(shape[-2 * n : -n]), _product(shape[-n:])
+        length_q, length_k = product(shape[-2 * n : -n]), product(shape[-n:])
         return ops.reshape(mask, (*shape[: -2 * n], length_q, length_k))
 
     def flatten_padding(self, mask):
@@ -153,7 +152,7 @@ class AttentionAxes:
         moved = ops.transpose(mask, (0, *self.free, *self.attended))
         # Not -1: beside an empty batch, that is anything.
         shape, start = ops.shape(moved), 1 + len(self.free)
-        return ops.reshape(moved, (*shape[:start], 1, _product(shape[start:])))
+        return ops.reshape(moved, (*shape[:start], 1, product(shape[start:])))
 
     def input_padding(self, visible, inputs):
         """A mask `(B, ..., N, T)` to the layout of `inputs`, or None.
@@ -177,7 +176,7 @@ class AttentionAxes:
     def static_shape(self, input_shape, num_heads, width):
         """Shape of a projected input in the layout of the kernels."""
         lengths = [input_shape[a] for a in self.attended]
-        length = _product(lengths)
+        length = product(lengths)
         free = [input_shape[a] for a in self.free]
         return (input_shape[0], *free, num_heads, length, width)
 
@@ -199,10 +198,3 @@ def _as_tensor(mask):
     return (
         mask if isinstance(mask, KerasTensor) else ops.convert_to_tensor(mask)
     )
-
-
-def _product(lengths):
-    """The product of axes, None where one of them is unknown."""
-    # Not `None in lengths`: that compares traced lengths with `==`.
-    unknown = any(length is None for length in lengths)
-    return None if unknown else math.prod(lengths)

@@ -19,7 +19,6 @@ from keras_attention.ops import (
     blockwise_backward,
     blockwise_forward,
     blockwise_short,
-    dense,
 )
 from keras_attention.ops.blockwise_geometry import length_of
 from keras_attention.ops.blockwise_inputs import Settings, flatten
@@ -70,9 +69,7 @@ def attend(
         [Self-attention Does Not Need O(n^2) Memory](https://arxiv.org/abs/2112.05682),
         [FlashAttention-2](https://arxiv.org/abs/2307.08691)
     """
-    if 0 in (*query.shape, key.shape[-2]):
-        # Nothing to divide into blocks.
-        return dense.attend(query, key, value, mask, scale=scale)[0], None
+    unknown = None in (query.shape[-2], key.shape[-2])
     settings = Settings(
         scale=float(scale),
         dropout=float(dropout),
@@ -82,7 +79,7 @@ def attend(
         groups=_groups(query, key),
         key_heads=key.shape[-3] or 1 if len(key.shape) > 3 else 1,
         shared=_shared(query, bias=bias, full=mask.full, keys=mask.key),
-        dense_scores=dense_scores,
+        dense_scores=dense_scores if unknown else None,
     )
     drawn = _draw(seed) if dropout else None
     tensors = flatten(query, key, value, mask, bias, drawn)
@@ -165,10 +162,17 @@ def _gradients(settings, names, kept, arguments):
         found = _run(backward, settings, names, arguments, *kept)
 
         def gradient(*again):
-            tensors = dict(zip(names, arguments, strict=True))
-            found = second_order(settings, tensors, kept[0], again)
+            # In forward mode, what is not asked for is None.
+            again = [
+                tf.zeros_like(one) if other is None else other
+                for one, other in zip(found, again, strict=True)
+            ]
+            others = kept[0], *again
+            second = _run_differentiably(
+                second_order, settings, names, arguments, others
+            )
             rest = [None] * (count - 1)
-            return [found[-1], *rest, *_in_order(names, found)]
+            return [second[-1], *rest, *_in_order(names, second)]
 
         return found, gradient
 
@@ -177,7 +181,7 @@ def _gradients(settings, names, kept, arguments):
 
 def _passes(settings):
     """Returns the forward and the backward pass for any or long lengths."""
-    if settings.dense_scores:
+    if settings.dense_scores is not None:
         return blockwise_short.forward, blockwise_short.backward
     return blockwise_forward.forward, blockwise_backward.backward
 
@@ -195,7 +199,15 @@ def _run(function, settings, names, arguments, *others):
     a graph frees memory as soon as it is not needed; an eager loop would hold
     it longer, and would be recorded by every gradient tape.
     """
-    tensors = [tf.stop_gradient(x) for x in (*arguments, *others)]
+    arguments, others = (
+        list(map(_prevent_gradient, tensors)) for tensors in (arguments, others)
+    )
+    return _run_differentiably(function, settings, names, arguments, others)
+
+
+def _run_differentiably(function, settings, names, arguments, others):
+    """Runs as `_run` does what TensorFlow itself may differentiate."""
+    tensors = [*arguments, *others]
     specs = tuple(map(_specify, tensors))
     function = _as_graph(function, settings, names, specs, compiles_with_xla())
     return function(*tensors)
@@ -220,6 +232,21 @@ def _as_graph(function, settings, names, specs, with_xla):
         autograph=False,
         experimental_attributes={"_noinline": True},
     )
+
+
+def _prevent_gradient(tensor):
+    """Returns a tensor that is not differentiated but by `custom_gradient`.
+
+    In graphs, forward mode would pass that by.
+    """
+    if tf.executing_eagerly():
+        return tf.stop_gradient(tensor)
+    message = (
+        "the kernel of linear memory has no derivatives in forward mode within "
+        "a `tf.function`. Pass `flash_attention=False`, or differentiate "
+        "outside of it."
+    )
+    return tf.raw_ops.PreventGradient(input=tensor, message=message)
 
 
 def _specify(tensor) -> tf.TensorSpec:

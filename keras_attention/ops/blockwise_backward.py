@@ -1,8 +1,9 @@
 """The backward pass of the blockwise kernel.
 
 Weights are found again, block by block, from the queries, the keys and the
-log-sum-exp that the forward pass has kept: five products a block, no sum.
-What is to be subtracted from a product is one more column of it.
+norms that the forward pass has kept: five products a block, no sum. The
+highest score is subtracted from whole scores alone, so that both passes round
+alike; the division is done once, on the gradient of the context.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from keras_attention.ops.blockwise_loops import (
 )
 
 
-def backward(settings: Settings, tensors, upstream, context, log_sums):
+def backward(settings: Settings, tensors, upstream, context, norms):
     """Finds the gradients, one block of queries at a time.
 
     Args:
@@ -36,7 +37,7 @@ def backward(settings: Settings, tensors, upstream, context, log_sums):
         tensors: As `blockwise_inputs.flatten` returns them.
         upstream: Gradient of the context, `(heads, T, Hv)`.
         context: Context `(heads, T, Hv)` from the forward pass.
-        log_sums: Log-sum-exp `(heads, T, 1)` from the forward pass.
+        norms: Norms `(heads, T, 2)` from the forward pass.
 
     Returns:
         A tuple of the gradients of "query", "key" and "value", and of "bias"
@@ -54,7 +55,7 @@ def backward(settings: Settings, tensors, upstream, context, log_sums):
     bias = BiasSum(settings, geometry, tensors) if "bias" in tensors else None
 
     def per_step(step, states, bias_state):
-        heads = Heads(settings, tensors, geometry, step, log_sums)
+        heads = Heads(settings, tensors, geometry, step, norms)
         given = _Given(heads, upstream, context)
         found, bias_blocks = _one_step(heads, geometry, given, rows, bias)
         states = [
@@ -82,7 +83,8 @@ class _Given:
     Attributes:
         pulling: Gradient `(k * G, T, Hv + 1)` of the context, as it was
             before what dropout spares was scaled up, and, in one more column,
-            what all keys of a query bear together, to be subtracted.
+            what all keys of a query bear together, to be subtracted; both
+            divided by what normalizes the weights of the query.
         value: The values `(k, S, Hv + 1)`, which end on a column of ones.
     """
 
@@ -90,7 +92,8 @@ class _Given:
         upstream = heads.take_rows(upstream)
         along = upstream * heads.take_rows(context)
         share = tf.reduce_sum(along, 2, keepdims=True)
-        self.pulling = tf.concat([upstream / heads.kept_share, -share], 2)
+        pulling = tf.concat([upstream / heads.kept_share, -share], 2)
+        self.pulling = pulling * heads.inverse
         ones = tf.ones_like(heads.value[..., :1])
         self.value = tf.concat([heads.value, ones], 2)
 

@@ -40,9 +40,11 @@ def forward(settings: Settings, tensors):
         tensors: As `blockwise_inputs.flatten` returns them.
 
     Returns:
-        A tuple of the context `(heads, T, Hv)` and the log-sum-exp of the
-        scores of each query, `(heads, T, 1)`: infinite where a query may
-        attend to nothing.
+        A tuple of the context `(heads, T, Hv)` and the norms of each query,
+        `(heads, T, 2)`: what to subtract from its scores, the highest, and
+        what to divide their exponentials by. Both are infinite where a query
+        may attend to nothing. As one number, the logarithm of their product,
+        the second would be lost beside a high first.
     """
     geometry = settings.geometry(tensors)
     heads, length = (length_of(tensors["query"], axis) for axis in (0, 1))
@@ -51,7 +53,7 @@ def forward(settings: Settings, tensors):
     together = geometry.together * settings.groups_in(tensors)
     rows = [
         Rows(tensors["query"].dtype, (heads, length, width), together),
-        Rows(exact, (heads, length, 1), together),
+        Rows(exact, (heads, length, 2), together),
     ]
 
     def per_step(step, *states):
@@ -81,8 +83,8 @@ def forward(settings: Settings, tensors):
     states = loop_over_heads(
         geometry, steps, per_step, *(r.state for r in rows)
     )
-    context, log_sums = map(Rows.result, rows, states)
-    return context, log_sums
+    context, norms = map(Rows.result, rows, states)
+    return context, norms
 
 
 def _is_safe(heads: Heads, tensors):
@@ -100,7 +102,7 @@ def _is_safe(heads: Heads, tensors):
 
 
 def _attend(heads: Heads, geometry: Geometry, value, safe, block):
-    """Returns context `(k, Hv, G * rows)` and log-sum-exp of a block.
+    """Returns context `(k, Hv, G * rows)` and norms of a block.
 
     `value` `(k, S, Hv + 1)` ends on a column of ones. Weighted by weights not
     yet normalized, it gives the sum that normalizes them.
@@ -125,19 +127,18 @@ def _attend(heads: Heads, geometry: Geometry, value, safe, block):
     # A product with the inverse takes a tenth of the time of a division.
     context *= 1 / (normalizer * heads.kept_share)
     context = tf.where(unseen, tf.zeros((), context.dtype), context)
-    log_sum = highest + tf.math.log(normalizer)
-    log_sum = tf.where(unseen, -minus_infinity(log_sum.dtype), log_sum)
-    return context, log_sum
+    norms = tf.concat([highest, normalizer], 1)
+    return context, tf.where(unseen, -minus_infinity(norms.dtype), norms)
 
 
-def _without_hidden(seen, context, log_sums):
+def _without_hidden(seen, context, norms):
     """Returns the results with those of hidden queries as if they saw none."""
     if seen is None:
-        return context, log_sums
-    infinity = -minus_infinity(log_sums.dtype)
+        return context, norms
+    infinity = -minus_infinity(norms.dtype)
     return (
         tf.where(seen, context, tf.zeros((), context.dtype)),
-        tf.where(seen, log_sums, infinity),
+        tf.where(seen, norms, infinity),
     )
 
 

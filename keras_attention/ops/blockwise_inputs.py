@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_attention.ops import masks
 from keras_attention.ops.blockwise_geometry import (
     Geometry,
     Piece,
@@ -55,7 +56,7 @@ class Settings:
     groups: int | None
     key_heads: int = 1
     shared: frozenset[str] = frozenset()
-    dense_scores: int = 0
+    dense_scores: int | None = None
 
     def geometry(self, tensors, tiled=False) -> Geometry:
         """Returns the blocks of tensors as `flatten` returns them."""
@@ -74,6 +75,11 @@ class Settings:
         )
         geometry.prepare()
         return geometry
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the weights that dropout spares; 1 where it spares none."""
+        return 1.0 - self.dropout or 1.0
 
     def groups_in(self, tensors):
         """Returns how many query heads share a key and value."""
@@ -169,14 +175,17 @@ class Heads:
         value: The values `(k, S, Hv)`, padded for windows.
         dtype: Dtype to compute in.
         scale: The scale as a tensor.
-        kept_share: Share of the weights that dropout spares.
+        kept_share: `Settings.kept_share` as a tensor.
+        inverse: Inverse `(k * G, T, 1)` of what normalizes the weights of a
+            query, if `norms` are given.
 
     Args:
         settings: The `Settings` of the call.
         tensors: As `flatten` returns them.
         geometry: The `Geometry` of the call.
         step: Number of the step.
-        log_sums: Numbers `(heads, T, 1)` to subtract from the scores.
+        norms: As `blockwise_forward.forward` returns them, to subtract the
+            highest from the scores, or None.
     """
 
     def __init__(
@@ -185,7 +194,7 @@ class Heads:
         tensors,
         geometry: Geometry,
         step,
-        log_sums=None,
+        norms=None,
     ):
         self._settings, self._tensors = settings, tensors
         self._geometry, self._step = geometry, step
@@ -194,23 +203,25 @@ class Heads:
         self.count = self._keys * self._groups
         self.dtype = compute_dtype(tensors["query"])
         self.scale = tf.constant(settings.scale, self.dtype)
-        self.kept_share = tf.constant(1.0 - settings.dropout, self.dtype)
+        self.kept_share = tf.constant(settings.kept_share, self.dtype)
         self.query = self.take_rows(tensors["query"]) * self.scale
         self.key = self._take_keys(tensors["key"])
         self.value = self._take_keys(tensors["value"])
         self._width = length_of(self.key, 2)
         self._sought, self._offered = [self.query], [self.key]
         self._add_hidden_keys()
-        if log_sums is not None:
-            self._sought.append(-self.take_rows(log_sums))
-            self._offered.append(tf.ones_like(self.key[..., :1]))
+        self._highest = None
+        if norms is not None:
+            # Rows of padding see nothing.
+            norms = self.take_rows(norms, math.inf)
+            self._highest, self.inverse = norms[..., :1], 1 / norms[..., 1:]
         self._sought = tf.concat(self._sought, 2)
         self._offered = tf.concat(self._offered, 2)
 
-    def take_rows(self, tensor) -> Tensor:
+    def take_rows(self, tensor, padding=0.0) -> Tensor:
         """Returns the rows of `(heads, T, X)`, padded to whole blocks."""
         rows = self._take(tensor, self.count)
-        return pad(rows, (0, 0), (0, self._geometry.padding))
+        return pad(rows, (0, 0), (0, self._geometry.padding), value=padding)
 
     def across(self, rows, block) -> Tensor:
         """Returns a block of `(k * G, T, X)` as `(k, G * rows, X)`."""
@@ -239,7 +250,17 @@ class Heads:
         return total[:, : self._width]
 
     def scores(self, block, piece: Piece) -> Tensor:
-        """Returns the scores of a block, `(k, size, G * rows)`."""
+        """Returns the scores of a block, `(k, size, G * rows)`.
+
+        Less the highest of each query, if that is known.
+        """
+        scores = self._bare_scores(block, piece)
+        if self._highest is None:
+            return scores
+        across = (self._keys, 1, self._groups * self._geometry.rows)
+        return scores - tf.reshape(self._block(self._highest, block), across)
+
+    def _bare_scores(self, block, piece):
         scores = tf.matmul(
             self.cut(self._offered, piece),
             self.across(self._sought, block),
@@ -252,10 +273,8 @@ class Heads:
         rows = self._geometry.rows
         scores = tf.reshape(scores, (*shape[:2], self._groups, rows))
         if "bias" in self._tensors:
-            # Minus infinity is hidden through the mask; as a number it would
-            # turn a wholly hidden row into NaN.
-            bias = tf.cast(self._part("bias", block, piece), self.dtype)
-            scores += tf.maximum(bias, self.dtype.min)
+            bias = self._part("bias", block, piece)
+            scores += masks.finite_bias(bias, self.dtype.name)
         if visible is not None:
             scores = tf.where(visible, scores, minus_infinity(self.dtype))
         return tf.reshape(scores, shape)
@@ -401,9 +420,12 @@ def _is_whole(size, rows) -> bool:
     return isinstance(size, int) and size == rows.shape[1]
 
 
-def pad(tensor, *amounts) -> Tensor:
-    """Pads the first axes with zeros, `(before, after)` each."""
+def pad(tensor, *amounts, value=0.0) -> Tensor:
+    """Pads the first axes with a value, `(before, after)` each."""
     if all(isinstance(n, int) and n == 0 for pair in amounts for n in pair):
         return tensor
     missing = len(tensor.shape) - len(amounts)
-    return tf.pad(tensor, [*amounts, *[(0, 0)] * missing])
+    amounts = [*amounts, *[(0, 0)] * missing]
+    if value == 0.0:
+        return tf.pad(tensor, amounts)
+    return tf.pad(tensor, amounts, constant_values=value)

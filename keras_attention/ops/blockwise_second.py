@@ -13,14 +13,14 @@ from keras_attention.ops.blockwise_inputs import Settings
 DIFFERENTIABLE = ("query", "key", "value", "bias")
 
 
-def second_order(settings: Settings, tensors, upstream, again):
+def second_order(settings: Settings, tensors, upstream, *again):
     """Differentiates the gradients of the blockwise kernel.
 
     Args:
         settings: The `Settings` of the call.
         tensors: As `blockwise_inputs.flatten` returns them.
         upstream: Gradient of the context that the gradients were found from.
-        again: Gradients of these gradients, in the order of
+        *again: Gradients of these gradients, in the order of
             `DIFFERENTIABLE`.
 
     Returns:
@@ -37,10 +37,10 @@ def second_order(settings: Settings, tensors, upstream, again):
             f"dropout={settings.dropout}"
         )
     watched = [tensors[n] for n in DIFFERENTIABLE if n in tensors]
-    with tf.GradientTape() as outer:
-        outer.watch([*watched, upstream])
-        with tf.GradientTape() as inner:
-            inner.watch(watched)
-            context, _, _ = blockwise_short.attend(settings, tensors)
-        found = inner.gradient(context, watched, upstream)
-    return outer.gradient(found, [*watched, upstream], again)
+    context, _, _ = blockwise_short.attend(settings, tensors)
+    # Without tapes: in forward mode, these do not record.
+    found = tf.gradients(context, watched, upstream)
+    # That of a bias which heads share is a sum not yet done.
+    found = [tf.convert_to_tensor(gradient) for gradient in found]
+    found = tf.gradients(found, [*watched, upstream], again)
+    return [tf.convert_to_tensor(gradient) for gradient in found]

@@ -44,7 +44,7 @@ def forward(settings: Settings, tensors):
 
 
 def backward(
-    settings: Settings, tensors, upstream, context, log_sums, weights, kept
+    settings: Settings, tensors, upstream, context, norms, weights, kept
 ):
     """Finds the gradients, from what `forward` has kept.
 
@@ -53,7 +53,7 @@ def backward(
         tensors: As `blockwise_inputs.flatten` returns them.
         upstream: Gradient of the context, `(heads, T, Hv)`.
         context: As `forward` returned it, like all that follow.
-        log_sums: Log-sum-exp of a blockwise pass.
+        norms: Norms of a blockwise pass.
         weights: Weights of a dense pass, `(heads, T, S)`.
         kept: These weights after dropout.
 
@@ -66,7 +66,7 @@ def backward(
 
     def long():
         return blockwise_backward.backward(
-            settings, tensors, upstream, context, log_sums
+            settings, tensors, upstream, context, norms
         )
 
     return tf.cond(_is_long(settings, tensors), long, short)
@@ -123,7 +123,7 @@ def _drop(settings, tensors, weights):
     draws = tf.random.stateless_uniform(tf.shape(weights), tensors["seed"])
     spared = draws >= settings.dropout
     zero = tf.zeros((), weights.dtype)
-    return tf.where(spared, weights / (1.0 - settings.dropout), zero)
+    return tf.where(spared, weights / settings.kept_share, zero)
 
 
 def _differentiate(settings, tensors, upstream, weights, kept):
@@ -135,7 +135,7 @@ def _differentiate(settings, tensors, upstream, weights, kept):
         if settings.dropout:
             spared = tf.not_equal(kept, 0)
             zero = tf.zeros((), pull.dtype)
-            pull = tf.where(spared, pull / (1.0 - settings.dropout), zero)
+            pull = tf.where(spared, pull / settings.kept_share, zero)
         # What is hidden weighs nothing, and so has no gradient either.
         share = tf.reduce_sum(weights * pull, -1, keepdims=True)
         scores = weights * (pull - share)

@@ -8,14 +8,15 @@ from keras import KerasTensor, ops
 from keras_attention.ops import indexing, masks
 
 
-def split_padding(inputs, padding_mask, cache, index):
+def split_padding(inputs, padding_masks, cache, index):
     """Returns the padding of a call, and of the positions of its cache.
 
     Args:
         inputs: Tensor `(B, T, D)`.
-        padding_mask: Boolean `(B, T)` about the inputs, or, where the cache
-            is of another length, about its positions. Defaults to the mask
-            that Keras carries with the inputs.
+        padding_masks: A tuple of a boolean `(B, T)` about the inputs, or,
+            where the cache is of another length, about its positions; and
+            of a mask `(B, T)` about the inputs, which stands in for the
+            former, and the mask that Keras carries for both.
         cache: Tensor `(B, 2, S, K, H)`, or None.
         index: As in `cache.choose`.
 
@@ -24,11 +25,12 @@ def split_padding(inputs, padding_mask, cache, index):
         hides nothing.
     """
     name = "padding_mask"
+    padding_mask, mask = padding_masks
     batch_size, length = inputs.shape[:2]
     if padding_mask is None:
-        padding_mask = masks.get_implicit_mask(inputs)
-    if padding_mask is None:
-        return None, None
+        if mask is None:
+            mask = masks.get_implicit_mask(inputs)
+        return masks.check_padding(mask, "mask", (batch_size,), length), None
     if cache is None or is_of_inputs(padding_mask, inputs, cache):
         own = masks.check_padding(padding_mask, name, (batch_size,), length)
         return own, None

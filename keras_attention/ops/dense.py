@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.masks import AttentionMask
+from keras_attention.ops.masks import AttentionMask, finite_bias
 
 
 def attend(
@@ -60,11 +60,15 @@ def weigh(scores, mask: AttentionMask, bias=None):
     """
     lowest = float(np.finfo(keras.backend.standardize_dtype(scores.dtype)).min)
     if bias is not None:
-        scores = scores + ops.cast(bias, scores.dtype)
+        scores = scores + finite_bias(bias, scores.dtype)
     shape = ops.shape(scores)
     visible = mask.dense(shape[-2], shape[-1])
     if visible is None:
         return _softmax(scores)
+    if bias is not None:
+        # Rows may see nothing but keys of the lowest bias.
+        seen = ops.any(visible, axis=-1, keepdims=True)
+        lowest = ops.where(seen, ops.cast(-np.inf, scores.dtype), lowest)
     # Selected before, so that nothing hidden counts, and after, so that a
     # row with nothing to see is zero instead of uniform.
     weights = _softmax(ops.where(visible, scores, lowest))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -281,6 +282,20 @@ def check_bias(bias, lead, query_length, key_length) -> Tensor:
     return _fit(bias, len(lead) + 2, axis=-3)
 
 
+def finite_bias(bias, dtype) -> Tensor:
+    """Returns a bias in the dtype of scores, with its ends for infinities.
+
+    Minus infinity is hidden through the mask; as a number it would turn a
+    wholly hidden row into NaN, as infinity would at a hidden key.
+    """
+    limit = float(np.finfo(keras.backend.standardize_dtype(dtype)).max)
+    # Numbers of a wider dtype may be beyond the ends of the other.
+    if _dtype_name(bias) != "float64":
+        bias = ops.cast(bias, dtype)
+    bias = ops.clip(bias, -limit, limit)
+    return ops.cast(bias, dtype)
+
+
 def visible_in(bias) -> Tensor:
     """Returns where a bias is above minus infinity, or None for no bias."""
     return None if bias is None else ops.greater(bias, -np.inf)
@@ -442,6 +457,9 @@ def both(first, second) -> Tensor:
     """Returns the logical AND of two masks, where None hides nothing."""
     if first is None or second is None:
         return second if first is None else first
+    if max(len(first.shape), len(second.shape)) > 5:
+        # TensorFlow's AND takes no more axes that broadcast in turns.
+        return ops.where(first, second, False)
     return ops.logical_and(first, second)
 
 
@@ -481,9 +499,16 @@ def _check_shape(tensor, name, accepted) -> None:
         ):
             return
     shapes = ", ".join(f"{label} = {d}" for label, d in accepted.items())
+    per_head = accepted.get("(B, N, T, S)", ())
+    hint = ""
+    if len(shape) == 3 and shape[0] in per_head[1:2]:
+        hint = (
+            "What differs by head alone has the shape (1, N, T, S) = "
+            f"{(1, *shape)}. "
+        )
     raise ValueError(
         f"`{name}` must have one of the shapes {shapes} (any axis may be 1, "
-        f"None is unknown as yet). Received: {name}.shape={shape}"
+        f"None is unknown as yet). {hint}Received: {name}.shape={shape}"
     )
 
 

@@ -223,8 +223,8 @@ def _one_pass(call: _Call, copies, tiled=False) -> int:
         + copies["queries"] * queries * width
         + copies["keys"] * geometry.keys_in_all * width
     )
-    log_sums = call.exact * call.queries
-    return call.context + log_sums + call.exact * step + HELD_BACK
+    norms = 2 * call.exact * call.queries
+    return call.context + norms + call.exact * step + HELD_BACK
 
 
 def _bytes_of(dtype) -> int:

@@ -54,7 +54,8 @@ def attend_one(
         key: `(S, H)`.
         value: `(S, Hv)`.
         visible: Boolean `(T, S)`; True where query t may attend to key s.
-        bias: `(T, S)`, added to the scaled scores; minus infinity hides.
+        bias: `(T, S)`, added to the scaled scores; minus infinity hides,
+            infinity is the largest number.
         scale: Factor of the similarities; `1 / sqrt(H)` if None.
 
     Returns:
@@ -73,6 +74,7 @@ def attend_one(
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
     visible = visible & (bias != -np.inf)
+    bias = np.nan_to_num(bias, nan=np.nan)
     # A weight of 0 alone would not do: 0 * NaN is NaN.
     query = zero_unless(visible.any(axis=1), query)
     key = zero_unless(visible.any(axis=0), key)

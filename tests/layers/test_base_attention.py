@@ -307,7 +307,7 @@ def test_rank_four(make):
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_bad_inputs_are_refused_early(make, inputs, symbolic):
     layer = make()
-    inputs = [*inputs, *(x[:1] for x in inputs[1:])]
+    inputs = [*inputs, *(np.repeat(x[:1], 3, 0) for x in inputs[1:])]
     if symbolic:
         inputs = [keras.KerasTensor(x.shape) for x in inputs]
     query, key, value, other_key, other_value = inputs

@@ -234,3 +234,62 @@ def test_units_project_what_a_list_holds():
     context = layer([QUERY, VALUE], mask=MASK)
     assert context.shape == (B, T, DV) and len(layer.weights) == 3
     layer_contract.assert_same_after_rebuild(layer, [QUERY, VALUE])
+
+
+class Queries(keras.layers.Layer):
+    """Learned queries, the same for all rows: a batch of one."""
+
+    def build(self, input_shape):
+        self.queries = self.add_weight(shape=(1, T, D))
+
+    def call(self, inputs):
+        return ops.convert_to_tensor(self.queries)
+
+
+@every_kind
+def test_learned_queries_serve_every_row(kind):
+    one, other = pair(kind, ((1, T, D), (B, S, D)))
+    listed = [QUERY[:1], KEY]
+    expected = to_numpy(other(listed, use_causal_mask=True))
+    assert expected.shape == (B, T, D)
+    actual = one(listed, use_causal_mask=True)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+    visible = np.arange(T) < [[3]]
+    context, scores = one(
+        listed, mask=[visible, MASK[1]], return_attention_scores=True
+    )
+    assert context.shape == (B, T, D) and scores.shape == (B, T, S)
+    assert not to_numpy(context)[:, 3:].any()
+    assert get_implicit_mask(context).shape == (B, T)
+    apart = one(QUERY[:1], KEY, KEY, query_mask=visible, value_mask=MASK[1])
+    np.testing.assert_array_equal(context, apart)
+
+
+def test_learned_queries_in_a_model_of_any_batch():
+    inputs = keras.Input((None, D))
+    context = layers.Attention(use_scale=True)([Queries()(inputs), inputs])
+    assert context.shape == (None, T, D)
+    model = keras.Model(inputs, context)
+    back = keras.models.clone_model(model)
+    back.set_weights(model.get_weights())
+    (queries, scale), batch = model.get_weights(), normal((3, S, D))
+    rows = layers.Attention()([np.repeat(scale * queries, 3, 0), batch])
+    for made in (model, back):
+        np.testing.assert_allclose(made(batch), rows, atol=1e-5)
+
+
+@every_kind
+def test_builds_as_in_keras(kind):
+    one, other = (
+        ours(kind),
+        getattr(keras.layers, KINDS[kind][0])(**KINDS[kind][1]),
+    )
+    shapes = [(None, T, D), (None, S, D)]
+    for layer in (one, other):
+        layer.build(input_shape=shapes)
+    assert [w.shape for w in one.weights] == [w.shape for w in other.weights]
+    back = ours(kind)
+    back.build_from_config(json.loads(json.dumps(one.get_build_config())))
+    assert [w.shape for w in back.weights] == [w.shape for w in one.weights]
+    with pytest.raises(TypeError, match="input_shape.*other_shape"):
+        ours(kind).build(shapes[0], other_shape=shapes)
