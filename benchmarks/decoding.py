@@ -101,17 +101,21 @@ def least(*functions):
 
 def token_times(model, twin, context):
     """Seconds a token at a context, with a cache and without."""
-    loop = compiled_loop(model, models.GenerationSettings())
+    settings = models.GenerationSettings()
+    loop = compiled_loop(model, settings)
+    numbers = settings.numbers()
     rng = np.random.default_rng(0)
     count = context - STEPS
     ids = rng.integers(1, VOCABULARY, (1, count)).astype("int32")
     size = np.int32(STEPS + 1)
     request, state = loop.start(
-        ids, np.array([size]), np.zeros((1, 2), "int32"), size
+        numbers, ids, np.array([size]), np.zeros((1, 2), "int32"), size
     )
 
+    steps = tf.constant(STEPS)
+
     def step_by_step():
-        np.asarray(loop.advance(request, state, tf.constant(STEPS)).tokens)
+        np.asarray(loop.advance(numbers, request, state, steps).tokens)
 
     whole = tf.constant(rng.integers(1, VOCABULARY, (1, context)), "int32")
 

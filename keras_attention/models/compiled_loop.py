@@ -1,4 +1,4 @@
-"""Decoding loops as graphs, made once for a model and its settings."""
+"""Decoding loops as graphs, made once for a model and a kind of settings."""
 
 from __future__ import annotations
 
@@ -8,43 +8,56 @@ import keras
 
 from keras_attention.models.cached_decoder import CachedDecoder
 
+# Each is a graph or two of the whole model: a few tens of megabytes.
+_MOST_LOOPS = 8
+
 
 class CompiledLoop:
     """One loop over the cached blocks of a model.
 
+    Both parts take the numbers of the settings first, as from
+    `GenerationSettings.numbers`: one graph serves all of them.
+
     Args:
         decoder: A `CachedDecoder`.
-        settings: A `GenerationSettings`.
+        kind: A `GenerationSettings`, of which all but the numbers count.
 
     Attributes:
         decoder: The decoder.
-        start: As in `SamplingLoop`, but for the ids of a source after those
-            of the prompts, where the model has an encoder.
-        advance: As in `SamplingLoop`.
+        start: As in `SamplingLoop`, but for the numbers, and for the ids of
+            a source after those of the prompts, where there is an encoder.
+        advance: As in `SamplingLoop`, but for the numbers.
         result: As in `SamplingLoop`.
     """
 
-    def __init__(self, decoder, settings):
+    def __init__(self, decoder, kind):
         self.decoder = decoder
-        self._loop = settings.loop(decoder)
-        self.start, self.advance = self._start, self._loop.advance
-        self.result = self._loop.result
+        self._kind = kind
+        self.start, self.advance = self._start, self._advance
+        self.result = kind.loop(decoder).result
         if keras.backend.backend() == "tensorflow":
             self._compile()
 
-    def _start(self, ids, *others):
+    def _start(self, numbers, ids, *others):
         *source_ids, limits, seeds, size = others
         memory = self.decoder.encode(*source_ids)
-        return self._loop.start(ids, limits, seeds, size, memory)
+        loop = self._kind.loop(self.decoder, numbers)
+        return loop.start(ids, limits, seeds, size, memory)
+
+    def _advance(self, numbers, request, state, steps):
+        loop = self._kind.loop(self.decoder, numbers)
+        return loop.advance(request, state, steps)
 
     def _compile(self):
         """Gives both parts a signature, so that no call traces them again."""
         import tensorflow as tf
 
+        numbers = tf.TensorSpec((None,), "float32")
         ids = tf.TensorSpec((None, None), "int32")
         self.start = tf.function(
             self._start,
             input_signature=[
+                numbers,
                 *[ids] * (2 if self.decoder.has_encoder else 1),
                 tf.TensorSpec((None,), "int32"),
                 tf.TensorSpec((None, 2), "int32"),
@@ -57,11 +70,16 @@ class CompiledLoop:
             self.start.get_concrete_function().structured_outputs,
         )
         self.advance = tf.function(
-            self._loop.advance,
-            input_signature=[request, state, tf.TensorSpec((), "int32")],
+            self._advance,
+            input_signature=[
+                numbers,
+                request,
+                state,
+                tf.TensorSpec((), "int32"),
+            ],
             autograph=False,
         )
-        # Traced by a call, loops of several settings would look to TensorFlow
+        # Traced by a call, loops of several kinds would look to TensorFlow
         # like one that is traced again and again, of which it warns.
         self.advance.get_concrete_function()
 
@@ -71,7 +89,7 @@ class _Loops:
 
     def __init__(self, model):
         self.decoder = CachedDecoder(model)
-        self.by_settings = {}
+        self.by_kind = {}
         self._variables = model.variables
 
     def are_of(self, model):
@@ -84,6 +102,15 @@ class _Loops:
         return len(now) == len(self._variables) and all(
             map(operator.is_, now, self._variables)
         )
+
+    def of_kind(self, kind):
+        """Returns the loop of a kind, and forgets the one unused longest."""
+        loop = self.by_kind.get(kind) or CompiledLoop(self.decoder, kind)
+        self.by_kind.pop(kind, None)
+        self.by_kind[kind] = loop
+        while len(self.by_kind) > _MOST_LOOPS:
+            self.by_kind.pop(next(iter(self.by_kind)), None)
+        return loop
 
 
 def cached_decoder(model):
@@ -101,6 +128,9 @@ def _loops_of(model):
 def compiled_loop(model, settings):
     """Returns the loop of a model and settings, the same one while it can be.
 
+    A model keeps the loops used last. Settings that differ in their numbers
+    alone have one loop.
+
     Args:
         model: As in `generate`.
         settings: A `GenerationSettings`.
@@ -111,7 +141,4 @@ def compiled_loop(model, settings):
     Raises:
         ValueError: The model cannot be read step by step.
     """
-    loops = _loops_of(model)
-    if settings not in loops.by_settings:
-        loops.by_settings[settings] = CompiledLoop(loops.decoder, settings)
-    return loops.by_settings[settings]
+    return _loops_of(model).of_kind(settings.kind())

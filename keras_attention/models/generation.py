@@ -31,8 +31,10 @@ def generate(
 
     Each row gets exactly what it would get alone, however long the other
     prompts are. The loop is one graph without Python: it is compiled once for
-    a model and its settings, and then serves all batch sizes and lengths. It
-    stops early once every row has ended. Padding is never written.
+    a model and a kind of settings, and then serves all batch sizes, lengths
+    and values of `temperature`, `top_p` and `length_penalty`. A model keeps
+    the eight loops used last. A loop stops early once every row has ended.
+    Padding is never written.
 
     Args:
         model: A model such as `causal_language_model` or
@@ -164,19 +166,21 @@ class _Job:
         limits = np.full(len(ids), self.size, "int32")
         seeds = read_seeds(seed, len(ids))
         self._inputs = (ids, *sources, limits, seeds, np.int32(self.size))
+        self._numbers = ops.convert_to_tensor(self.settings.numbers())
         self._request = None
 
     def start(self):
         """Reads the prompts; returns a state with the first token."""
         self._request, state = self._loop.start(
-            *(ops.convert_to_tensor(x) for x in self._inputs)
+            self._numbers,
+            *(ops.convert_to_tensor(x) for x in self._inputs),
         )
         return state
 
     def advance(self, state, steps):
         """Returns the state after up to `steps` tokens more."""
         steps = ops.convert_to_tensor(steps, "int32")
-        return self._loop.advance(self._request, state, steps)
+        return self._loop.advance(self._numbers, self._request, state, steps)
 
     def is_done(self, state):
         """Whether no token is to come."""

@@ -103,18 +103,46 @@ class GenerationSettings:
                 f"which is never written. Received: end_token={self.end_token}"
             )
 
-    def loop(self, decoder):
-        """Returns the loop that does this with a decoder."""
+    def kind(self):
+        """Returns the settings without their numbers.
+
+        Settings of one kind make one graph, which takes `numbers()`.
+        """
+        return dataclasses.replace(
+            self,
+            temperature=float(self.temperature > 0),
+            top_p=None if self.top_p is None else 1.0,
+            length_penalty=1.0,
+        )
+
+    def numbers(self):
+        """Returns temperature, `top_p` and length penalty, float32 `(3,)`."""
+        values = (self.temperature, self.top_p or 1.0, self.length_penalty)
+        # By an infinite temperature, logits of minus infinity divide to NaN.
+        most = np.finfo("float32").max
+        return np.minimum(values, most).astype("float32")
+
+    def loop(self, decoder, numbers=None):
+        """Returns the loop that does this with a decoder.
+
+        Args:
+            decoder: As in `decoding_loop`.
+            numbers: As from `numbers()`, a tensor, for settings of this kind
+                with other numbers. Defaults to those at hand.
+        """
+        heat, top_p, penalty = (
+            self.numbers()
+            if numbers is None
+            else [numbers[i] for i in range(3)]
+        )
         if self.num_beams > 1:
-            return BeamLoop(
-                decoder, self.end_token, self.num_beams, self.length_penalty
-            )
+            return BeamLoop(decoder, self.end_token, self.num_beams, penalty)
         return SamplingLoop(
             decoder,
             self.end_token,
-            self.temperature or None,
+            heat if self.temperature > 0 else None,
             self.top_k,
-            self.top_p,
+            None if self.top_p is None else top_p,
         )
 
 

@@ -7,6 +7,7 @@ server that puts requests together.
 
 from __future__ import annotations
 
+import numpy as np
 from keras import ops
 
 # Odd multipliers whose products spread over all 32 bits.
@@ -66,6 +67,8 @@ def sample(logits, uniform, temperature=1.0, top_k=None, top_p=None):
     if top_p is not None:
         before = ops.cumsum(weights, axis=-1) - weights
         limit = ops.reshape(ops.cast(top_p, weights.dtype), (-1, 1))
+        # One that rounds to zero lets the likeliest token in still.
+        limit = ops.maximum(limit, np.finfo("float32").tiny)
         weights = ops.where(before < limit, weights, 0.0)
     reached = ops.cumsum(weights, axis=-1)
     target = ops.expand_dims(uniform, -1) * reached[:, -1:]

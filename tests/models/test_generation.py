@@ -1,8 +1,12 @@
 """What is written with caches is what would be written without."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
+from support.toy_decoder import run
 from support.writers import (
     END,
     PAD,
@@ -16,6 +20,8 @@ from support.writers import (
 )
 
 from keras_attention import layers, models
+from keras_attention.models import compiled_loop
+from keras_attention.models.compiled_loop import cached_decoder
 
 COUNT = 8
 
@@ -103,16 +109,94 @@ def test_no_room_is_made_for_more_than_positions_can_count():
 
 def test_no_call_traces_the_loop_again():
     model = language_model()
-    settings = models.GenerationSettings(temperature=0.7, top_k=5)
     for rows, count in ((2, 3), (5, 9), (1, 1)):
         models.generate(
             model, PROMPTS[:rows], count, temperature=0.7, top_k=5, seed=count
         )
     for _ in models.stream(model, PROMPTS, 4, temperature=0.7, top_k=5):
         pass
-    loop = model._decoding_loops.by_settings[settings]
-    for function in (loop.start, loop.advance):
-        assert function.experimental_get_tracing_count() == 1
+    assert traces(model) == [1, 1]
+
+
+def test_numbers_are_inputs_of_one_loop():
+    model = language_model()
+    draw = {"max_new_tokens": COUNT, "seed": 4}
+    written = {}
+    for heat in np.linspace(0.3, 4.0, 12):
+        draws = {"temperature": float(heat), "top_p": 1 - 0.03 * float(heat)}
+        written[heat] = models.generate(model, PROMPTS, **draw, **draws)
+        columns = models.stream(model, PROMPTS, **draw, **draws)
+        assert [*next(columns)] == [*written[heat][:, 0]]
+        # What a loop made for these numbers alone writes.
+        if len(written) in (1, 12):
+            settings = models.GenerationSettings(**draws)
+            loop = settings.loop(cached_decoder(model))
+            limits = np.full(len(PROMPTS), COUNT)
+            seeds = [[4, row] for row in range(len(PROMPTS))]
+            tokens, _ = run(loop, padded(PROMPTS), limits, COUNT, seeds=seeds)
+            assert tokens == written[heat].tolist()
+    assert len({tokens.tobytes() for tokens in written.values()}) > 6
+    assert traces(model) == [1, 1]
+
+
+def test_length_penalties_are_inputs_of_one_loop():
+    model = language_model()
+    penalties = (0.0, 3.0, 0.0)
+    written = [
+        models.generate(
+            model, PROMPTS, 6, end_token=END, num_beams=3, length_penalty=power
+        )
+        for power in penalties
+    ]
+    assert (written[0] != written[1]).any()
+    np.testing.assert_array_equal(written[0], written[2])
+    assert traces(model) == [1, 1]
+
+
+def test_the_loops_used_last_are_kept(monkeypatch):
+    monkeypatch.setattr(compiled_loop, "_MOST_LOOPS", 2)
+    monkeypatch.setattr(compiled_loop, "CompiledLoop", _NoLoop)
+    model = language_model()
+    for top_k in (2, 3, 2, 4):
+        settings = models.GenerationSettings(temperature=1.0, top_k=top_k)
+        compiled_loop.compiled_loop(model, settings)
+    assert [kind.top_k for kind in model._decoding_loops.by_kind] == [2, 4]
+
+
+class _NoLoop:
+    def __init__(self, decoder, kind):
+        pass
+
+
+def test_dropped_loops_leave_the_memory(monkeypatch):
+    monkeypatch.setattr(compiled_loop, "_MOST_LOOPS", 1)
+    model = language_model()
+    loops = []
+    for top_k in (2, 3):
+        models.generate(model, [[3]], 2, temperature=1.0, top_k=top_k)
+        kept = model._decoding_loops.by_kind
+        loops += [weakref.ref(loop) for loop in kept.values()]
+    gc.collect()
+    assert [loop() is None for loop in loops] == [True, False]
+    del model, kept
+    gc.collect()
+    assert loops[1]() is None
+
+
+def traces(model):
+    """Numbers of graphs of both parts of all loops that a model keeps."""
+    return [
+        function.experimental_get_tracing_count()
+        for loop in model._decoding_loops.by_kind.values()
+        for function in (loop.start, loop.advance)
+    ]
+
+
+def test_the_hottest_draws_are_of_tokens():
+    tokens = models.generate(
+        language_model(), PROMPTS, 20, temperature=1e300, seed=1
+    )
+    assert (tokens != PAD).all() and len(np.unique(tokens)) > 10
 
 
 def test_draws_repeat_by_seed_and_row():

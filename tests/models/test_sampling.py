@@ -29,6 +29,7 @@ def draws(uniforms=None, **options):
         ({"top_k": 2}, [0, 0.4, 0, 0.3, 0]),
         ({"top_k": 9}, PROBABILITIES),
         ({"top_p": 1e-6}, [0, 1, 0, 0, 0]),
+        ({"top_p": 1e-60}, [0, 1, 0, 0, 0]),
         ({"top_p": 0.69}, [0, 0.4, 0, 0.3, 0]),
         ({"top_p": 0.71}, [0.15, 0.4, 0, 0.3, 0]),
         # Among the two likeliest, the first has 4/7 of the probability.
