@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: clean demo examples format help lint test test-keras-hub test-oldest test-torch
+.PHONY: clean demo examples format help lint test test-keras-hub test-oldest test-other test-torch
 
 # The Python that .venv is made from: `make test PYTHON=python3.12`.
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
@@ -18,7 +18,10 @@ OLDEST := 'keras==3.10.*' 'tensorflow==2.18.*'
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests are mostly tracing, which keeps one core busy.
-IN_PARALLEL := -n 2 --dist worksteal
+IN_PARALLEL := -n 2 --dist worksteal --durations=15
+OF_NUMBERS := tests/ops tests/layers tests/export tests/peers
+PRINT_OTHER := from keras_attention.ops import processor; \
+  print(int(not processor.multiplies_with_onednn()))
 # --no-build-isolation: the build, too, uses the pinned setuptools.
 INSTALL := bin/python -m pip install --quiet --no-build-isolation
 
@@ -31,6 +34,13 @@ examples: $(VENV)/.extras-examples  ## Train a model of words and sounds, and on
 
 test: $(VENV)/.extras-demo,examples,serving,test  ## Run tests and doctests; PYTEST_ARGS="..." to choose
 	$(VENV)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+# On some processors TensorFlow multiplies by oneDNN, on others it does not.
+test-other: $(VENV)/.extras-demo,examples,serving,test  ## Run those of numbers with oneDNN off, or on where it is off
+	@other=$$($(VENV)/bin/python -c "$(PRINT_OTHER)" 2>/dev/null) && \
+	  echo "With TF_ENABLE_ONEDNN_OPTS=$$other:" && \
+	  TF_ENABLE_ONEDNN_OPTS=$$other \
+	    $(VENV)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(OF_NUMBERS)
 
 test-oldest: $(OLDEST_VENV)/.extras-demo,examples,serving,test  ## Run them on the oldest supported Keras and TensorFlow
 	$(OLDEST_VENV)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
