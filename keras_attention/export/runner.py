@@ -62,8 +62,14 @@ class Runner:
             raise RunError("The C++ program cannot be compiled here.")
         self.runtime = "C++ LoadSavedModel" if program else "Python session"
         if program:
-            # An empty environment: nothing of Python can be found.
-            command, environment = [str(program)], {}
+            # Nothing of Python can be found; TensorFlow's own settings, such
+            # as TF_ENABLE_ONEDNN_OPTS, are the user's.
+            command = [str(program)]
+            environment = {
+                name: value
+                for name, value in os.environ.items()
+                if name.startswith("TF_")
+            }
         else:
             command = [sys.executable, "-c", _BARE_PYTHON, _SESSION_SCRIPT]
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
