@@ -7,7 +7,6 @@ from keras import ops
 
 from keras_attention.layers import arguments, row_products
 from keras_attention.layers.list_attention import ListAttention
-from keras_attention.ops import masks
 from keras_attention.ops.additive import additive_attention
 
 
@@ -77,6 +76,8 @@ class AdditiveAttention(ListAttention):
         Translate](https://arxiv.org/abs/1409.0473)
     """
 
+    _replaces = keras.layers.AdditiveAttention
+
     def __init__(
         self,
         units=None,
@@ -131,13 +132,17 @@ class AdditiveAttention(ListAttention):
                 constraint=self.kernel_constraint,
             )
 
-    def _weigh(self, query, key, value, mask, attention_bias, **options):
-        # Hidden before they are projected, so that NaN there does not reach
-        # the gradients of the kernels.
-        mask = mask.hidden_by(attention_bias)
-        visible_keys = mask.visible_keys()
-        query = masks.hide(query, mask.visible_queries())
-        key = masks.hide(key, visible_keys)
+    def compute_attention(
+        self,
+        query,
+        key,
+        value,
+        mask,
+        attention_bias=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        """Returns the context of each query, and the scores."""
         if self.units is not None:
             query, key = self.query_dense(query), self.key_dense(key)
         # Cast by hand: whether Keras does so depends on the policy of the
@@ -146,11 +151,12 @@ class AdditiveAttention(ListAttention):
         return additive_attention(
             query,
             key,
-            masks.hide(value, visible_keys),
+            value,
             ops.cast(scale, self.compute_dtype),
             mask,
             attention_bias=attention_bias,
-            **options,
+            return_attention_scores=return_attention_scores,
+            **self._dropout_options(training),
         )
 
     def _check_shapes(self, query_shape, key_shape, value_shape):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_attention.layers import arguments
 from keras_attention.layers.list_attention import ListAttention
-from keras_attention.ops import attention, dense, masks
+from keras_attention.ops import attention, dense
 from keras_attention.ops.additive import additive_attention
 
 SCORE_MODES = ("dot", "concat")
@@ -112,50 +112,61 @@ class Attention(ListAttention):
         """Returns a weight that is one learned number, at first 1."""
         return self.add_weight(name=name, shape=(), initializer="ones")
 
-    def _weigh(self, query, key, value, mask, **options):
-        mask = mask.hidden_by(options["attention_bias"])
-        if options["dropout"] and options["return_attention_scores"]:
-            return self._weigh_and_drop(query, key, value, mask, **options)
-        return self._score(query, key, value, mask, **options)
-
-    def _weigh_and_drop(
-        self, query, key, value, mask, dropout, seed, **options
+    def compute_attention(
+        self,
+        query,
+        key,
+        value,
+        mask,
+        attention_bias=None,
+        training=None,
+        return_attention_scores=False,
     ):
-        """Returns the context and the weights that dropout left of it."""
+        """Returns the context of each query, and the scores.
+
+        As in Keras's layer, the scores are those that dropout left.
+        """
+        inputs = query, key, value, mask, attention_bias
+        dropping = self._dropout_options(training)
+        if not (dropping["dropout"] and return_attention_scores):
+            return self._attend(
+                *inputs,
+                return_attention_scores=return_attention_scores,
+                **dropping,
+            )
         # The context is of weights that are not rounded to a half type yet.
         wide = keras.backend.result_type(self.compute_dtype, "float32")
-        query, key, value = (ops.cast(x, wide) for x in (query, key, value))
-        _, weights = self._score(query, key, value, mask, **options)
-        weights = keras.random.dropout(weights, dropout, seed=seed)
-        visible = attention.for_heads_of(value, mask.visible_keys())
-        context = dense.average(weights, masks.hide(value, visible))
+        wide_inputs = (ops.cast(x, wide) for x in (query, key, value))
+        _, weights = self._attend(
+            *wide_inputs, mask, attention_bias, return_attention_scores=True
+        )
+        rate, seed = dropping["dropout"], dropping["seed"]
+        weights = keras.random.dropout(weights, rate, seed=seed)
+        context = dense.average(weights, ops.cast(value, wide))
         return tuple(
             ops.cast(x, self.compute_dtype) for x in (context, weights)
         )
 
-    def _score(self, query, key, value, mask, **options):
-        """Returns what `_weigh` does, in the dtype of the inputs."""
-        query = self._scaled(query, mask.visible_queries())
+    def _attend(self, query, key, value, mask, bias, **options):
+        """Returns context and weights, in the dtype of the inputs."""
+        query = self._scaled(query)
         if self.score_mode == "dot":
-            return attention.dot_product_attention(
-                query, key, value, mask, scale=1.0, **options
+            return attention.attend(
+                query, key, value, mask, bias=bias, scale=1.0, **options
             )
-        visible_keys = mask.visible_keys()
         weight = ops.cast(self.concat_score_weight, self.compute_dtype)
         return additive_attention(
             query,
-            self._scaled(key, visible_keys),
-            masks.hide(value, visible_keys),
+            self._scaled(key),
+            value,
             ops.broadcast_to(weight, (query.shape[-1],)),
             mask,
+            attention_bias=bias,
             **options,
         )
 
-    def _scaled(self, tensor, visible):
-        """Returns a tensor times the scale, zero where it is hidden."""
-        # Hidden first, so that NaN there does not reach the gradient of the
-        # scale.
-        tensor = masks.hide(tensor, visible)
+    def _scaled(self, tensor):
+        """Returns a tensor times the scale, if there is one."""
         if self.scale is None:
             return tensor
         return tensor * ops.cast(self.scale, tensor.dtype)

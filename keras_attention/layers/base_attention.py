@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 from keras import ops
 
 from keras_attention.layers import arguments
+from keras_attention.layers.keras_overrides import KerasOverrides
 from keras_attention.layers.mask_argument import MaskArgument
-from keras_attention.ops import masks, shapes
+from keras_attention.ops import attention, masks, shapes
 from keras_attention.ops.inputs import check_inputs
 
 
-class BaseAttention(MaskArgument, keras.layers.Layer):
+class BaseAttention(KerasOverrides, MaskArgument, keras.layers.Layer):
     """Masks, dropout and shapes; a subclass says how it attends.
 
     Args:
@@ -21,6 +24,9 @@ class BaseAttention(MaskArgument, keras.layers.Layer):
     """
 
     sliding_window: int | None = None
+    # Whether a query that is padding gets scores, though never a context.
+    scores_padding = False
+    _replaces: type = keras.layers.Attention
 
     def __init__(self, dropout=0.0, seed=None, **kwargs):
         super().__init__(**kwargs)
@@ -76,19 +82,25 @@ class BaseAttention(MaskArgument, keras.layers.Layer):
             attention_bias=attention_bias,
             use_causal_mask=use_causal_mask,
         )
-        output = self._attend(
-            query,
-            key,
-            value,
+        # Hidden before any weight meets them, so that NaN there reaches
+        # neither the output nor the gradients.
+        padding = None
+        if self.scores_padding:
+            padding, mask = mask.query, dataclasses.replace(mask, query=None)
+            query = masks.hide(query, padding)
+        visible_keys = attention.for_heads_of(key, mask.visible_keys())
+        context, scores = self.compute_attention(
+            masks.hide(query, mask.visible_queries()),
+            masks.hide(key, visible_keys),
+            masks.hide(value, visible_keys),
             mask,
             attention_bias=bias,
-            dropout=self.dropout if training else 0.0,
-            seed=self._dropout_layer and self._dropout_layer.seed_generator,
+            training=training,
             return_attention_scores=return_attention_scores,
         )
-        context = output[0] if return_attention_scores else output
+        context = masks.hide(context, padding)
         masks.set_implicit_mask(context, masks.as_boolean(query_mask))
-        return output
+        return (context, scores) if return_attention_scores else context
 
     def compute_output_shape(self, query_shape, key_shape, value_shape):
         """Returns the shape of the context, scores left aside."""
@@ -129,28 +141,47 @@ class BaseAttention(MaskArgument, keras.layers.Layer):
         scores_shape = (*query.shape[:-1], key.shape[-2])
         return context, keras.KerasTensor(scores_shape, self.compute_dtype)
 
-    def _attend(self, query, key, value, mask, **options):
-        """Returns the context, or the tuple of it and the weights.
+    def compute_attention(
+        self,
+        query,
+        key,
+        value,
+        mask,
+        attention_bias=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        """Returns the context of each query, and the scores.
+
+        Subclasses override this method to attend in another way.
 
         Args:
-            query: Tensor `(..., T, H)`, with anything at hidden positions.
+            query: Tensor `(..., T, H)`, zero at hidden positions.
             key: Tensor `(..., S, H)`, likewise.
             value: Tensor `(..., S, Hv)`, likewise.
-            mask: An `AttentionMask`, without what the bias hides.
-            **options: `attention_bias`, `dropout`, `seed` and
-                `return_attention_scores`, as `dot_product_attention` takes
-                them.
+            mask: A `keras_attention.ops.AttentionMask` of all masks and of
+                what the bias hides.
+            attention_bias: Additive bias that broadcasts to `(..., T, S)`,
+                or None.
+            training: Whether dropout is active.
+            return_attention_scores: Whether the scores are wanted.
+
+        Returns:
+            A tuple of the context `(..., T, Hv)` and the scores
+            `(..., T, S)`, which may be None where they are not wanted.
         """
         raise NotImplementedError
+
+    def _dropout_options(self, training):
+        """Returns the options of a kernel that drop weights."""
+        generator = self._dropout_layer and self._dropout_layer.seed_generator
+        return {"dropout": self.dropout if training else 0.0, "seed": generator}
 
     def _check_shapes(self, query_shape, key_shape, value_shape):
         shapes.check(query_shape, key_shape, value_shape)
 
     def _combine_masks(self, query, key, *, attention_bias, **options):
-        """Returns the `AttentionMask`, and the bias ready to broadcast.
-
-        What the bias hides is not in that mask.
-        """
+        """Returns the `AttentionMask`, and the bias ready to broadcast."""
         bias = masks.check_bias(
             attention_bias,
             tuple(query.shape[:-2]),
@@ -160,6 +191,7 @@ class BaseAttention(MaskArgument, keras.layers.Layer):
         mask = masks.combine(
             query.shape,
             key.shape,
+            attention_bias=bias,
             sliding_window=self.sliding_window,
             **options,
         )

@@ -84,6 +84,8 @@ class GroupedQueryAttention(MultiHeadAttention):
         Multi-Head Checkpoints](https://arxiv.org/abs/2305.13245)
     """
 
+    _replaces = keras.layers.GroupQueryAttention
+
     # Where Keras's layer keeps its projections, and hence their paths in a
     # weights file, which visits the public attributes first.
     query_dense = _kept_privately("query_dense")

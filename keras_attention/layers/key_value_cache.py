@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keras import ops
 
-from keras_attention.layers import preparation
+from keras_attention.layers import preparation, projections
 
 
 class KeyValueCache:
@@ -66,5 +66,5 @@ class KeyValueCache:
             )
         key = value if key is None else key
         visible = preparation.visible_inputs(value, key, value_mask, key_mask)
-        key, value = self._key_and_value_heads(key, value, visible)
+        key, value = projections.key_and_value_heads(self, key, value, visible)
         return ops.stack([key, value], axis=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import keras
 from keras import ops
 
@@ -27,8 +25,7 @@ class ListAttention(BaseAttention):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`, `dtype`.
     """
 
-    # Whether a query that is padding gets scores, though never a context, as
-    # in Keras.
+    # As in Keras.
     scores_padding = True
 
     def __call__(self, *args, **kwargs):
@@ -120,26 +117,6 @@ class ListAttention(BaseAttention):
         """Returns the symbolic output, after the checks that `call` makes."""
         args, kwargs = self._arguments(args, kwargs)
         return super().compute_output_spec(**self._unpacked(*args, **kwargs))
-
-    def _attend(self, query, key, value, mask, **options):
-        if not self.scores_padding:
-            return self._weigh(query, key, value, mask, **options)
-        visible = mask.query
-        output = self._weigh(
-            masks.hide(query, visible),
-            key,
-            value,
-            dataclasses.replace(mask, query=None),
-            **options,
-        )
-        if not options["return_attention_scores"]:
-            return masks.hide(output, visible)
-        context, scores = output
-        return masks.hide(context, visible), scores
-
-    def _weigh(self, query, key, value, mask, **options):
-        """Does what `BaseAttention._attend` is described to do."""
-        raise NotImplementedError
 
     def _make_weights(self, query_shape, key_shape, value_shape):
         """Makes what weights there are."""

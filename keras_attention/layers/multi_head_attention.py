@@ -7,18 +7,22 @@ from keras import ops
 
 from keras_attention.layers import (
     arguments,
+    attention_parts,
     head_positions,
     injection,
     preparation,
     projections,
 )
+from keras_attention.layers.attention_hook import AttentionHook
 from keras_attention.layers.key_value_cache import KeyValueCache
 from keras_attention.layers.mask_argument import MaskArgument
-from keras_attention.ops import attention, masks
+from keras_attention.ops import masks
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
+class MultiHeadAttention(
+    MaskArgument, AttentionHook, KeyValueCache, keras.layers.Layer
+):
     """Attention by several heads side by side, each on its own projection.
 
     Takes everything `keras.layers.MultiHeadAttention` takes, with the same
@@ -282,39 +286,39 @@ class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
         # neither the output nor the gradients of the kernels.
         query = masks.hide(query, plan.visible_queries(query))
         positions = plan.query_positions()
-        heads = self._query_heads(query, positions)
+        heads = projections.query_heads(self, query, positions)
         if plan.keys.projects:
-            key, value = self._key_and_value_heads(
-                key, value, plan.visible_keys(key), plan.input_positions(key)
+            key, value = projections.key_and_value_heads(
+                self,
+                key,
+                value,
+                plan.visible_keys(key),
+                plan.input_positions(key),
             )
         attended = plan.attended(positions, key, value)
         heads = plan.axes.heads_first(heads)
-        self.attention_path = attention.kernel_for(
+        if not self._ignores_hidden_keys(
+            heads, attended, training, return_attention_scores
+        ):
+            attended = attended.hidden()
+        context, scores = self.compute_attention(
             heads,
             attended.key,
-            attended.mask,
-            self.flash_attention,
-            return_attention_scores,
-        )
-        context, scores = attention.attend(
-            heads,
-            attended.key_for(self.attention_path, training),
             attended.value,
             attended.mask,
-            bias=attended.bias,
-            dropout=self.dropout if training else 0.0,
-            seed=self._dropout_layer and self._dropout_layer.seed_generator,
+            attention_bias=attended.bias,
+            training=training,
             return_attention_scores=return_attention_scores,
-            flash_attention=self.flash_attention,
         )
         context = plan.axes.heads_last(context, query)
         if self.use_gate:
             context = ops.multiply(context, self._gate_dense(query))
         output = self.output_dense(context)
         masks.set_implicit_mask(output, masks.as_boolean(query_mask))
-        if return_attention_scores:
-            scores = plan.axes.split_scores(scores, query, key)
-        return _results(output, scores, attended.cache)
+        if not return_attention_scores:
+            return attention_parts.results(output, (None, attended.cache))
+        scores = plan.axes.split_scores(scores, query, key)
+        return attention_parts.results(output, (scores, attended.cache))
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         """Returns the shape of the output, scores left aside."""
@@ -364,7 +368,7 @@ class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
             )
         if cache is not None:
             cache = keras.KerasTensor(cache.shape, self.compute_dtype)
-        return _results(output, scores, cache)
+        return attention_parts.results(output, (scores, cache))
 
     def get_config(self):
         """Returns every constructor argument, ready for JSON."""
@@ -391,25 +395,3 @@ class MultiHeadAttention(MaskArgument, KeyValueCache, keras.layers.Layer):
     def from_config(cls, config):
         """Returns the layer, with the position layer that it was given."""
         return super().from_config(injection.deserialize(config, "position"))
-
-    def _query_heads(self, query, positions):
-        """Returns the query heads, in the layout of the inputs."""
-        heads = self.query_dense(query)
-        heads = projections.normalize(self.query_norm, heads)
-        return head_positions.rotate(self._position, heads, positions)
-
-    def _key_and_value_heads(self, key, value, visible, positions=None):
-        """Returns key and value heads, in the layout of the inputs."""
-        same = key is value
-        value = masks.hide(value, visible)
-        key = value if same else masks.hide(key, visible)
-        heads = self.key_dense(key)
-        heads = projections.normalize(self.key_norm, heads)
-        heads = head_positions.rotate(self._position, heads, positions)
-        return heads, self.value_dense(value)
-
-
-def _results(output, scores, cache):
-    """Returns the output, and with it what there is of the others."""
-    others = [x for x in (scores, cache) if x is not None]
-    return (output, *others) if others else output

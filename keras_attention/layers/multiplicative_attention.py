@@ -6,7 +6,7 @@ import keras
 
 from keras_attention.layers import arguments, row_products
 from keras_attention.layers.base_attention import BaseAttention
-from keras_attention.ops import attention, masks
+from keras_attention.ops import attention
 
 SCORES = ("dot", "general")
 
@@ -117,20 +117,28 @@ class MultiplicativeAttention(BaseAttention):
         score = arguments.plain_name(config.get("score", "dot"))
         return super().from_config({**config, "score": score})
 
-    def _attend(self, query, key, value, mask, attention_bias, **options):
+    def compute_attention(
+        self,
+        query,
+        key,
+        value,
+        mask,
+        attention_bias=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        """Returns the context of each query, and the scores."""
         if self.query_dense is not None:
-            # Hidden before it is projected, so that NaN there does not reach
-            # the gradient of W.
-            visible = mask.hidden_by(attention_bias).visible_queries()
-            query = self.query_dense(masks.hide(query, visible))
-        return attention.dot_product_attention(
+            query = self.query_dense(query)
+        return attention.attend(
             query,
             key,
             value,
             mask,
-            attention_bias=attention_bias,
+            bias=attention_bias,
             scale=1.0,
-            **options,
+            return_attention_scores=return_attention_scores,
+            **self._dropout_options(training),
         )
 
     def _check_shapes(self, query_shape, key_shape, value_shape):

@@ -173,13 +173,10 @@ class Attended:
     cache: Any
     visible: Any
 
-    def key_for(self, kernel, training):
-        """Returns the keys, clean of hidden slots where that matters."""
-        if kernel == "dense" and not training:
-            # It selects their scores away, which spares a copy of the cache
-            # each step; gradients would still meet what stands there.
-            return self.key
-        return masks.hide(self.key, self.visible)
+    def hidden(self) -> Attended:
+        """Returns the same with zeros in hidden slots of the keys."""
+        key = masks.hide(self.key, self.visible)
+        return dataclasses.replace(self, key=key)
 
 
 def resolve_axes(layer, query_shape, value_shape, key_shape) -> AttentionAxes:

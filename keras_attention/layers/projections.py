@@ -7,7 +7,8 @@ import string
 import keras
 from keras import ops
 
-from keras_attention.layers import arguments, row_products
+from keras_attention.layers import arguments, head_positions, row_products
+from keras_attention.ops import masks
 
 
 def project(
@@ -70,3 +71,27 @@ def normalize(norm, heads):
         epsilon=norm.epsilon,
     )
     return ops.cast(normal, heads.dtype)
+
+
+def query_heads(layer, query, positions):
+    """Returns the query heads `(B, T, N, H)` of a built layer."""
+    heads = normalize(layer.query_norm, layer.query_dense(query))
+    return head_positions.rotate(layer._position, heads, positions)
+
+
+def key_and_value_heads(layer, key, value, visible, positions=None):
+    """Returns key and value heads `(B, S, K, H)` of a built layer.
+
+    Args:
+        layer: A `MultiHeadAttention`.
+        key: Tensor `(B, S, Dk)`.
+        value: Tensor `(B, S, Dv)`.
+        visible: Which inputs to project, `(B, S)`, or None for all.
+        positions: Positions of the keys, or None if none count.
+    """
+    same = key is value
+    value = masks.hide(value, visible)
+    key = value if same else masks.hide(key, visible)
+    heads = normalize(layer.key_norm, layer.key_dense(key))
+    heads = head_positions.rotate(layer._position, heads, positions)
+    return heads, layer.value_dense(value)

@@ -97,13 +97,30 @@ class ScaledDotProductAttention(BaseAttention):
         }
         return {**super().get_config(), **config}
 
-    def _attend(self, query, key, value, mask, **options):
-        return attention.dot_product_attention(
+    def compute_attention(
+        self,
+        query,
+        key,
+        value,
+        mask,
+        attention_bias=None,
+        scale=None,
+        training=None,
+        return_attention_scores=False,
+    ):
+        """Returns the context of each query, and the scores.
+
+        As in `BaseAttention`, with `scale`, a number or a tensor `()` that
+        similarities are multiplied by in place of the layer's.
+        """
+        return attention.attend(
             query,
             key,
             value,
             mask,
-            scale=self.scale,
+            bias=attention_bias,
+            scale=self.scale if scale is None else scale,
+            return_attention_scores=return_attention_scores,
             flash_attention=self.flash_attention,
-            **options,
+            **self._dropout_options(training),
         )

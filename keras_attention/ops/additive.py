@@ -39,9 +39,9 @@ def additive_attention(
         return_attention_scores: Whether to return the weights as well.
 
     Returns:
-        The context `(..., T, Dv)`, or with `return_attention_scores` the
-        tuple of it and the weights `(..., T, S)`, taken before dropout. Both
-        in the dtype of `value`.
+        A tuple of the context `(..., T, Dv)` and the weights `(..., T, S)`,
+        taken before dropout, both in the dtype of `value`. The weights are
+        None where they were not asked for.
 
     Raises:
         ValueError: `dropout` is not within [0, 1].
@@ -50,7 +50,7 @@ def additive_attention(
     Example:
 
     >>> query, key = ops.ones((2, 3, 8)), ops.ones((2, 5, 8))
-    >>> context = additive_attention(
+    >>> context, _ = additive_attention(
     ...     query, key, ops.ones((2, 5, 4)), ops.ones(8), AttentionMask())
     >>> tuple(context.shape)
     (2, 3, 4)
@@ -76,6 +76,6 @@ def additive_attention(
         attend, query, key, value, mask, attention_bias
     )
     context = ops.cast(context, out_dtype)
-    if return_attention_scores:
-        return context, ops.cast(weights, out_dtype)
-    return context
+    if not return_attention_scores:
+        return context, None
+    return context, ops.cast(weights, out_dtype)

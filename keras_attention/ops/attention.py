@@ -151,7 +151,7 @@ def attend(
         query: Tensor `(..., N, T, H)`.
         key: Tensor `(..., K, S, H)`, finite at hidden positions.
         value: Tensor `(..., K, S, Hv)`, finite at hidden positions.
-        mask: An `AttentionMask`.
+        mask: An `AttentionMask`, which hides what the bias hides.
         bias: Additive bias that broadcasts to `(..., N, T, S)`, or None.
         scale: As in `dot_product_attention`.
         dropout: As in `dot_product_attention`.
@@ -164,6 +164,8 @@ def attend(
         they were not asked for.
     """
     query, key, value, out_dtype = _to_one_dtype(query, key, value)
+    rank = len(query.shape)
+    mask, bias = mask.with_rank(rank), masks.fit(bias, rank)
     kernel = kernel_for(
         query, key, mask, flash_attention, return_attention_scores
     )

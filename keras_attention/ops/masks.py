@@ -124,10 +124,35 @@ class AttentionMask:
             return ops.any(self.without_positions(), axis=-2)
         return both(self.key, _any_of(self.query))
 
+    def restricted_to(self, visible) -> AttentionMask:
+        """Returns this mask with what `visible` does not show hidden too.
+
+        Args:
+            visible: Boolean array or tensor of a shape that
+                `attention_mask` may have, True where a query may attend, or
+                None.
+        """
+        if visible is None:
+            return self
+        visible = as_boolean(visible, "visible")
+        visible = fit(visible, self._rank() or len(visible.shape))
+        return dataclasses.replace(self, full=both(self.full, visible))
+
+    def with_rank(self, rank) -> AttentionMask:
+        """Returns this mask with `full` ready for scores of that rank."""
+        if self.full is None:
+            return self
+        return dataclasses.replace(self, full=fit(self.full, rank))
+
     def hidden_by(self, bias) -> AttentionMask:
         """Returns this mask with the keys that `bias` hides hidden too."""
-        full = both(self.full, visible_in(bias))
-        return dataclasses.replace(self, full=full)
+        return self.restricted_to(visible_in(bias))
+
+    def _rank(self) -> int:
+        """Returns the rank of the scores it is for, 0 if nothing tells."""
+        parts = (self.full, 0), (self.query, 1), (self.key, 1)
+        ranks = [len(x.shape) + more for x, more in parts if x is not None]
+        return max(ranks, default=0)
 
     def without_positions(self) -> Tensor:
         """Returns the tensor parts alone, joined to `(..., T, S)`, or None."""
@@ -260,7 +285,7 @@ def check_full(mask, name, lead, query_length, key_length) -> Tensor:
         return None
     mask = as_boolean(mask, name)
     _check_full_shape(mask, name, lead, query_length, key_length)
-    return _fit(mask, len(lead) + 2, axis=-3)
+    return fit(mask, len(lead) + 2)
 
 
 def check_bias(bias, lead, query_length, key_length) -> Tensor:
@@ -279,7 +304,7 @@ def check_bias(bias, lead, query_length, key_length) -> Tensor:
         )
     bias = ops.convert_to_tensor(bias)
     _check_full_shape(bias, "attention_bias", lead, query_length, key_length)
-    return _fit(bias, len(lead) + 2, axis=-3)
+    return fit(bias, len(lead) + 2)
 
 
 def finite_bias(bias, dtype) -> Tensor:
@@ -311,6 +336,11 @@ def check_padding(mask, name, lead, length) -> Tensor:
         accepted["one value a position"] = (*lead, length)
     _check_shape(mask, name, accepted)
     return _fit(mask, len(lead) + 1, axis=-2)
+
+
+def fit(tensor, rank) -> Tensor:
+    """Returns a mask or bias `(T, S)` to `(B, N, T, S)` with `rank` axes."""
+    return None if tensor is None else _fit(tensor, rank, axis=-3)
 
 
 def check_window(window) -> int | None:
