@@ -77,9 +77,9 @@ class GeneratorSignatures:
 
         @tf.function(input_signature=[_ids("token_ids")], autograph=False)
         def prefill(ids):
-            _refuse_negative(ids, self.decoder.pad_id)
+            ids = _refuse_negative(ids, self.decoder.pad_id)
             ids, lengths = compact(ids, self.decoder.pad_id)
-            _refuse_longer(lengths, length)
+            ids = _refuse_longer(ids, lengths, length)
             caches = self.decoder.make_caches(tf.shape(ids)[0], length)
             last = tf.maximum(lengths - 1, 0)
             logits, caches = self.decoder.prefill(ids, last, caches)
@@ -113,7 +113,7 @@ class GeneratorSignatures:
 
         @tf.function(input_signature=signature, autograph=False)
         def decode_step(token, position, cache):
-            _refuse_negative(token, self.decoder.pad_id)
+            token = _refuse_negative(token, self.decoder.pad_id)
             caches = tuple(
                 tf.cast(one, dtype)
                 for one, dtype in zip(
@@ -130,7 +130,7 @@ class GeneratorSignatures:
 
     def _run(self, loop, ids, limits, seeds):
         """Runs a loop to its end, from the ids that a client sent."""
-        _refuse_negative(ids, self.decoder.pad_id)
+        ids = _refuse_negative(ids, self.decoder.pad_id)
         memory = ()
         if self.decoder.has_encoder:
             memory = self.decoder.encode(ids)
@@ -143,7 +143,7 @@ class GeneratorSignatures:
             lengths = tf.math.count_nonzero(
                 ids != self.decoder.pad_id, axis=-1, dtype=tf.int32
             )
-            _refuse_longer(lengths, self.decoder.max_length)
+            ids = _refuse_longer(ids, lengths, self.decoder.max_length)
             # All tokens but the last are read, and need a position.
             room = self.decoder.max_length - lengths + 1
             limits = tf.minimum(limits, room)
@@ -187,18 +187,28 @@ def _check_start(decoder, start_token):
 
 
 def _refuse_negative(ids, pad_id):
+    """Returns the ids, once they are known to count from 0."""
     # Keras counts negative ids from the end of its table.
-    tf.debugging.assert_non_negative(
+    check = tf.debugging.assert_non_negative(
         tf.where(ids == pad_id, 0, ids), message="Token ids count from 0."
     )
+    return _after(check, ids)
 
 
-def _refuse_longer(lengths, longest):
-    tf.debugging.assert_less_equal(
+def _refuse_longer(ids, lengths, longest):
+    """Returns the ids, once there are known to be positions for them."""
+    check = tf.debugging.assert_less_equal(
         lengths,
         longest,
         message=f"A prompt is longer than the {longest} positions there are.",
     )
+    return _after(check, ids)
+
+
+def _after(check, tensor):
+    # Else the error of an operation further on may come first.
+    with tf.control_dependencies([check]):
+        return tf.identity(tensor)
 
 
 def _ids(name):
