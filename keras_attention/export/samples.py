@@ -20,11 +20,14 @@ class Samples:
             for the signature whose only input is `examples`.
         bounds: Dictionary from input names to the number of ids; see
             `find_bounds`.
+        words: Strings to make texts of, for a model that knows no others.
+            Each stands alone then.
     """
 
-    def __init__(self, specs, examples_of=None, bounds=None):
+    def __init__(self, specs, examples_of=None, bounds=None, words=None):
         self.specs = specs
         self.bounds = bounds or {}
+        self.words = words
         self.examples_of = examples_of if set(specs) == {"examples"} else None
 
     @property
@@ -95,7 +98,7 @@ class Samples:
     def _value(self, random, name, spec, length):
         shape = _row_shape(spec, length)
         if spec.dtype == tf.string:
-            return _texts(random, shape, length)
+            return _texts(random, shape, length, self.words)
         dtype = spec.dtype.as_numpy_dtype
         if spec.dtype.is_bool or "mask" in name:
             return np.ones(shape, dtype)
@@ -105,12 +108,13 @@ class Samples:
         return random.normal(size=shape).astype(dtype)
 
 
-def find_bounds(specs, run):
+def find_bounds(specs, run, words=None):
     """Finds how many ids each integer input knows, by trying a large one.
 
     Args:
         specs: Dictionary from input names to `tf.TensorSpec`.
         run: Callable that runs a batch of inputs and raises on errors.
+        words: As in `Samples`.
 
     Returns:
         Dictionary from input names to the smallest id out of range.
@@ -120,7 +124,7 @@ def find_bounds(specs, run):
         if not spec.dtype.is_integer or "mask" in name:
             continue
         largest = min(_LARGEST_ID, spec.dtype.max)
-        inputs = Samples(specs).make(1, 2)
+        inputs = Samples(specs, words=words).make(1, 2)
         inputs[name] = np.full_like(inputs[name], largest)
         bounds[name] = largest + 1
         try:
@@ -150,10 +154,10 @@ def pad_rows(rows, value=0):
     return result
 
 
-def _texts(random, shape, length):
+def _texts(random, shape, length, known=None):
     """A text of as many words where a row holds one, else single words."""
-    if shape not in ((), (1,)):
-        words = random.choice(_WORDS, shape)
+    if known or shape not in ((), (1,)):
+        words = np.array(random.choice(known or _WORDS, shape))
         return np.array([w.encode() for w in words.flat], object).reshape(shape)
     words = random.choice(_WORDS, max(length, 1))[:length]
     return np.array(" ".join(words).encode(), object).reshape(shape)

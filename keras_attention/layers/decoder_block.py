@@ -27,8 +27,8 @@ class DecoderBlock(TransformerBlock):
     the call before, and what `compute_cross_cache` returned for the encoder.
 
     Args:
-        num_heads: Number of attention heads, N, which divides the width D.
-            May be None if all attention layers are given.
+        num_heads: Number of attention heads, N, of width `D // N` each. May
+            be None if all attention layers are given.
         intermediate_dim: Width inside the feed-forward network.
         dropout: Rate at which attention weights, and the outputs of all
             parts, are dropped in training.

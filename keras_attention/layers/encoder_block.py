@@ -22,8 +22,8 @@ class EncoderBlock(TransformerBlock):
     other one, NaN included, forward or backward.
 
     Args:
-        num_heads: Number of attention heads, N, which divides the width D.
-            May be None if `attention` is given.
+        num_heads: Number of attention heads, N, of width `D // N` each. May
+            be None if `attention` is given.
         intermediate_dim: Width inside the feed-forward network.
         dropout: Rate at which attention weights, and the outputs of both
             parts, are dropped in training.

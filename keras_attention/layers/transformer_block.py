@@ -116,11 +116,11 @@ class TransformerBlock(keras.layers.Layer):
                 "have its size. Received: "
                 f"inputs.shape={tuple(input_shape)}"
             )
-        if self.num_heads is None or width % self.num_heads:
+        if self.num_heads is None or width < self.num_heads:
             raise ValueError(
-                f"The width of the inputs ({width}) must be a multiple of "
-                f"`num_heads` ({self.num_heads}), which share it evenly. "
-                f"Choose another number, or pass `{name}="
+                f"The width of the inputs ({width}) must be at least "
+                f"`num_heads` ({self.num_heads}), which share it. Choose "
+                f"another number, or pass `{name}="
                 "MultiHeadAttention(num_heads, key_dim)` with heads of any "
                 f"width. Received: num_heads={self.num_heads}, "
                 f"inputs.shape={tuple(input_shape)}"

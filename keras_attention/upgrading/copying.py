@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import tempfile
-import warnings
 
 import keras
 
-from keras_attention.upgrading.members import members_of
+from keras_attention.upgrading import hub, making
+from keras_attention.upgrading.members import (
+    all_inside,
+    members_of,
+    replace_member,
+)
 from keras_attention.upgrading.replacements import (
     CannotReplaceError,
     boolean_masks,
     call_in_graph,
-    is_hub,
     replacements,
 )
 from keras_attention.upgrading.report import Note
@@ -45,17 +46,32 @@ class Pair:
 class Copier:
     """Copies layers and models, each once, so that shared ones stay shared.
 
+    Args:
+        in_place: Whether attention is replaced inside a layer that cannot be
+            made again, which is then part of both models.
+        for_file: Whether the copy is to be loaded from a file, so that a
+            task of KerasHub cannot stay of its class.
+
     Attributes:
         pairs: List of `Pair`, members before the models that hold them.
         notes: List of `Note`: what could not be replaced, and why.
     """
 
-    def __init__(self):
+    def __init__(self, in_place=False, for_file=False):
         self.pairs = []
         self.notes = []
+        self._in_place = in_place
+        self._for_file = for_file
         self._copies = {}
+        self._made_again = []
+        self._opened = []
         self._replacements = replacements()
         self._by_class = {r.source: r for r in self._replacements}
+
+    def attends(self, layer) -> bool:
+        """Whether a layer is, or holds, attention that is replaced."""
+        sources = {r.source for r in self._replacements if r.attends}
+        return any(type(x) in sources for x in all_inside(layer))
 
     def copy(self, layer, path=""):
         """Returns the copy of a layer, a model or an operation.
@@ -73,39 +89,60 @@ class Copier:
             new = self._copy(layer, path)
             self._copies[id(layer)] = layer, new
             if isinstance(layer, keras.layers.Layer):
-                self.pairs.append(Pair(layer, new, path, _is_graph(layer)))
+                follows = isinstance(layer, keras.Model) and _is_graph(new)
+                self.pairs.append(Pair(layer, new, path, follows))
         return self._copies[id(layer)][1]
+
+    def finish(self):
+        """Ties what was shared, and replaces inside layers that stayed.
+
+        What changes the model given, if anything, is done here and after
+        all that can fail.
+        """
+        first = {}
+        # A file would have no weights for the second of two that are one.
+        for old, new in () if self._for_file else self._made_again:
+            self._tie(old, new, first)
+        for layer, path in self._opened:
+            self._replace_inside(layer, path)
 
     def _copy(self, layer, path):
         if not isinstance(layer, keras.layers.Layer):
             return type(layer).from_config(layer.get_config())
         if type(layer) in self._by_class:
             return self._replace(layer, path)
+        if hub.is_hub(layer) and isinstance(layer, _FUNCTIONAL):
+            return self._copy_hub(layer, path)
         if not _is_graph(layer):
             return self._make_again(layer, path)
         if isinstance(layer, keras.Sequential):
             return self._copy_sequential(layer, path)
-        if is_hub(layer):
-            self.notes.append(
-                Note(
-                    path,
-                    f"keras_hub.{type(layer).__name__}",
-                    "is a plain `keras.Model` now, which loads without "
-                    "KerasHub and has none of the methods of its class",
-                )
-            )
         return self._copy_functional(layer, path)
+
+    def _copy_hub(self, model, path):
+        """Returns a plain model where a file of it is wanted or does better.
+
+        A file of its class would make the old layers again.
+        """
+        free = hub.loads_alone(model, self._by_class)
+        reason = None
+        if not self._for_file and (hub.is_task(model) or not free):
+            try:
+                return self._from_config(model)
+            except Exception as error:
+                reason = str(error).partition("\n")[0]
+        self.notes.append(hub.plain_model(path, model, free, reason))
+        return self._copy_functional(model, path)
 
     def _replace(self, layer, path):
         try:
             new = self._by_class[type(layer)].make(layer.get_config())
-            _check_heads(new, layer)
         except CannotReplaceError as error:
             self.notes.append(
                 Note(path, type(layer).__name__, f"was left alone: {error}")
             )
             new = type(layer).from_config(layer.get_config())
-        _build(new, layer)
+        making.build(new, layer)
         return new
 
     def _copy_sequential(self, model, path):
@@ -114,7 +151,7 @@ class Copier:
             members.insert(0, _input_like(model, model.inputs[0]))
         new = keras.Sequential(members, name=model.name)
         if not model.inputs:
-            _build(new, model)
+            making.build(new, model)
         return new
 
     def _copy_functional(self, model, path):
@@ -157,102 +194,90 @@ class Copier:
         return read
 
     def _make_again(self, layer, path):
-        """Returns a new layer by its own configuration, ours inside it."""
-        stand_ins = [r for r in self._replacements if r.same_calls]
+        """Returns a new layer by its own configuration, or the layer."""
         try:
-            with substituted(stand_ins):
-                new = _from_config(layer)
-                _build(new, layer)
-                _build_members(new, layer)
+            return self._from_config(layer)
         except Exception as error:
+            if not self.attends(layer):
+                self.notes.append(_shared(path, layer))
+                return layer
+            if self._in_place:
+                self._opened.append((layer, path))
+                return layer
             raise ValueError(
                 f"The layer {path!r} of class {type(layer).__name__} cannot "
                 "be made again from its configuration, as saving and loading "
                 "would do. Give the class a complete `get_config` (and "
-                "`get_build_config`), or change the import in it and load "
-                f"the weights. The model given is as it was. Reason: {error}"
+                "`get_build_config`), change the import in it and load the "
+                "weights, or pass `in_place=True` to have the attention in "
+                "this very layer replaced. The model given is as it was. "
+                f"Reason: {error}"
             ) from error
-        _carry_assets(new, layer)
+
+    def _from_config(self, layer):
+        """Returns a new layer by its own configuration, ours inside it."""
+        stand_ins = [r for r in self._replacements if r.same_calls]
+        with substituted(stand_ins):
+            new = making.from_config(layer)
+            making.build(new, layer)
+            making.build_members(new, layer)
+        making.carry_assets(new, layer)
+        self._made_again.append((layer, new))
         return new
+
+    def _tie(self, old, new, first):
+        """Lets a layer hold the copies of what the original shares.
+
+        Args:
+            old: The original.
+            new: Its copy, with members of its own.
+            first: Copies of members found so far, by id of the original.
+        """
+        pairs = zip(members_of(old), members_of(new), strict=False)
+        for member, its_copy in pairs:
+            copied = self._copies.get(id(member), (None, None))[1]
+            known = copied or first.setdefault(id(member), its_copy)
+            if known is its_copy or type(known) is not type(its_copy):
+                self._tie(member, its_copy, first)
+            elif its_copy.weights:
+                replace_member(new, its_copy, known)
+
+    def _replace_inside(self, layer, path):
+        """Replaces the attention that a layer holds at any depth."""
+        for member in members_of(layer):
+            replacement = self._by_class.get(type(member))
+            same_calls = replacement is not None and replacement.same_calls
+            if same_calls or (_is_graph(member) and self.attends(member)):
+                replace_member(layer, member, self.copy(member, path))
+            else:
+                self._replace_inside(member, f"{path}/{member.name}")
+        if isinstance(layer, keras.Model):
+            # Traced with the layers of before.
+            layer.train_function = layer.test_function = None
+            layer.predict_function = None
 
 
 def _is_graph(layer):
     """Whether a model is no more than its layers and their connections."""
-    plain = type(layer) in (keras.Sequential, _FUNCTIONAL)
-    return plain or (isinstance(layer, _FUNCTIONAL) and is_hub(layer))
+    return type(layer) in (keras.Sequential, _FUNCTIONAL)
 
 
-def _from_config(layer):
-    """Returns a new layer by the configuration of another."""
-    config = layer.get_config()
-    if type(layer) is keras.layers.Lambda:
-        # The function comes from this process, not from a file.
-        return keras.layers.Lambda.from_config(config, safe_mode=False)
-    parameters = inspect.signature(type(layer).__init__).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        # A constructor without these arguments was called without them: the
-        # name and the flag are carried over later.
-        for name in {"name", "trainable", "dtype"} - parameters.keys():
-            config.pop(name, None)
-    return type(layer).from_config(config)
+def _shared(path, layer):
+    return Note(
+        path,
+        type(layer).__name__,
+        "cannot be made again from its configuration and holds no attention: "
+        "it is part of both models, weights included",
+    )
 
 
 def _input_like(model, tensor):
     """Returns a new input of the shape, dtype and name of an old one."""
-    layers = {layer.name: layer for layer in model.layers}
-    optional = getattr(layers.get(tensor.name), "optional", False)
+    source = tensor._keras_history.operation
     return keras.Input(
         batch_shape=tensor.shape,
         dtype=tensor.dtype,
-        name=tensor.name,
+        name=source.name,
         sparse=tensor.sparse,
-        optional=optional,
+        optional=getattr(source, "optional", False),
     )
-
-
-def _build(new, layer):
-    """Builds a layer as the other was built, if it was."""
-    # Without a `build` of its own, a layer is built when the copy calls it.
-    lazy = type(new).build is keras.layers.Layer.build
-    if not layer.built or (lazy and not isinstance(new, keras.Model)):
-        return
-    config = layer.get_build_config()
-    if config and not new.built:
-        with warnings.catch_warnings():
-            # A model that Keras cannot build gets its members built.
-            warnings.filterwarnings("ignore", ".* cannot be built automat")
-            new.build_from_config(config)
-
-
-def _build_members(new, layer):
-    """Builds what is left inside a copy as it was built in the original."""
-    pairs = zip(members_of(new), members_of(layer), strict=False)
-    for its_copy, member in pairs:
-        if not its_copy.built:
-            _build(its_copy, member)
-            _build_members(its_copy, member)
-
-
-def _carry_assets(new, layer):
-    """Carries vocabularies, of a layer and of those inside it."""
-    if type(new) is not type(layer):
-        return
-    if hasattr(layer, "save_assets"):
-        with tempfile.TemporaryDirectory() as folder:
-            layer.save_assets(folder)
-            new.load_assets(folder)
-    for pair in zip(members_of(new), members_of(layer), strict=False):
-        _carry_assets(*pair)
-
-
-def _check_heads(new, layer):
-    """Refuses a block whose heads do not divide its width."""
-    config = layer.get_build_config() or {}
-    shape = config.get("input_shape") or next(
-        iter(config.get("shapes_dict", {}).values()), None
-    )
-    heads = getattr(new, "num_heads", None)
-    if is_hub(layer) and heads and shape and shape[-1] % heads:
-        raise CannotReplaceError(
-            f"its width {shape[-1]} is no multiple of its {heads} heads"
-        )

@@ -14,7 +14,7 @@ import zipfile
 import keras
 
 from keras_attention.upgrading.report import UpgradeReport
-from keras_attention.upgrading.upgrade import upgrade
+from keras_attention.upgrading.upgrade import copy_with_ours
 from keras_attention.upgrading.verification import (
     difference,
     random_inputs,
@@ -62,7 +62,7 @@ def upgrade_file(source, target, overwrite=False, imports=(), length=7):
     _log.info("Loading %s", source)
     model = _load(source, imports)
     _log.info("Upgrading %s", model.name)
-    new, report = upgrade(model, return_report=True)
+    new, report = copy_with_ours(model, for_file=True)
     if not report.changes:
         raise ValueError(
             f"There is nothing to upgrade in {str(source)!r}: it holds no "
@@ -70,12 +70,10 @@ def upgrade_file(source, target, overwrite=False, imports=(), length=7):
             + (f"\n{report}" if report.notes else "")
         )
     _log.info("Comparing the two")
-    inputs = random_inputs(model, length=length)
-    found = difference(model, new, inputs)
+    inputs, found = _compared(model, new, length)
     _check_difference(found, model)
     with _placed(target) as path:
-        new.save(path)
-        reloaded = keras.saving.load_model(path, compile=False)
+        reloaded = _saved_and_loaded(new, path)
         found = max(found, difference(model, reloaded, inputs))
         _check_difference(found, model)
     return FileUpgrade(target, report, found)
@@ -133,6 +131,34 @@ def _mentions_hub(source):
         with contextlib.suppress(KeyError):
             return b"keras_hub" in archive.read("config.json")
     return False
+
+
+def _compared(model, new, length):
+    """Returns random inputs, and how far the outputs for them differ."""
+    inputs = random_inputs(model, length=length)
+    try:
+        return inputs, difference(model, new, inputs)
+    except Exception as error:
+        raise ValueError(
+            f"The model {model.name!r} does not run on the inputs that were "
+            "made up to compare the two by, so that nothing was written. "
+            "Upgrade it in Python, with `keras_attention.upgrade(model)`. "
+            f"Reason: {error}"
+        ) from error
+
+
+def _saved_and_loaded(model, path):
+    try:
+        model.save(path)
+        return keras.saving.load_model(path, compile=False)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"The upgraded model {model.name!r} cannot be saved and loaded, "
+            "so that nothing was written. Does the old one come back from "
+            "a file? Upgrade it in Python, with "
+            f"`keras_attention.upgrade(model)`. Reason: {reason}"
+        ) from error
 
 
 def _check_difference(found, model):

@@ -13,6 +13,7 @@ import keras
 
 from keras_attention import layers
 from keras_attention.layers.activations import gelu_approximate
+from keras_attention.upgrading.hub import is_hub
 
 # Members of KerasHub's blocks, and where ours hold the same.
 _BLOCKS = (layers.EncoderBlock, layers.DecoderBlock)
@@ -41,11 +42,13 @@ class Replacement:
             raises `CannotReplaceError`.
         same_calls: Whether ours is called just like the other, so that it
             may stand in a user's own code.
+        attends: Whether it is attention, and so a reason to upgrade.
     """
 
     source: type
     make: Callable[[dict[str, Any]], keras.layers.Layer]
     same_calls: bool = True
+    attends: bool = True
 
     def from_arguments(self, args, kwargs):
         """Returns our layer from what the constructor of `source` takes."""
@@ -74,14 +77,22 @@ def replacements() -> list[Replacement]:
         found += [
             Replacement(hub.TransformerEncoder, _encoder_block),
             Replacement(hub.TransformerDecoder, _decoder_block),
-            Replacement(hub.ReversibleEmbedding, _reversible_embedding),
             Replacement(
-                hub.PositionEmbedding, _position_embedding, same_calls=False
+                hub.ReversibleEmbedding,
+                _same(layers.ReversibleEmbedding),
+                attends=False,
+            ),
+            Replacement(
+                hub.PositionEmbedding,
+                _same(layers.PositionEmbedding),
+                same_calls=False,
+                attends=False,
             ),
             Replacement(
                 hub.TokenAndPositionEmbedding,
                 _token_and_position_embedding,
                 same_calls=False,
+                attends=False,
             ),
         ]
     return found
@@ -93,6 +104,10 @@ def call_in_graph(layer, source, *args, **kwargs):
         # Ours adds the positions, the other returns them alone.
         inputs, *rest = args
         return layer(keras.ops.zeros_like(inputs), *rest, **kwargs)
+    if is_hub(source) and isinstance(source, keras.Model):
+        # Its layers become those of the outer model: Keras does not load a
+        # layer that both models hold, such as a tied embedding.
+        return layer.call(*args, **kwargs)
     return layer(*args, **kwargs)
 
 
@@ -144,12 +159,6 @@ def hub_members(old, new):
     return pairs
 
 
-def is_hub(thing) -> bool:
-    """Whether a layer, model or function belongs to KerasHub."""
-    owner = thing if inspect.isroutine(thing) else type(thing)
-    return owner.__module__.partition(".")[0] == "keras_hub"
-
-
 def _same(ours):
     """Returns a maker for a layer that takes the same arguments."""
 
@@ -167,19 +176,6 @@ def _decoder_block(config):
     shapes = ("decoder_sequence_shape", "encoder_sequence_shape")
     config = {k: v for k, v in config.items() if k not in shapes}
     return layers.DecoderBlock.from_config(_plain_activation(config))
-
-
-def _position_embedding(config):
-    return layers.PositionEmbedding.from_config(config)
-
-
-def _reversible_embedding(config):
-    if not hasattr(keras.layers, "ReversibleEmbedding"):
-        raise CannotReplaceError(
-            "this release of Keras has no `ReversibleEmbedding` to put in "
-            "its place"
-        )
-    return keras.layers.ReversibleEmbedding.from_config(config)
 
 
 def _token_and_position_embedding(config):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from typing import Any
 
 import keras
 
 from keras_attention import layers
-from keras_attention.upgrading.members import members_of
-from keras_attention.upgrading.replacements import hub_members, is_hub
+from keras_attention.upgrading.hub import is_hub
+from keras_attention.upgrading.members import all_inside, members_of
+from keras_attention.upgrading.replacements import hub_members
 from keras_attention.upgrading.report import Change, Note
 
 
@@ -28,27 +31,38 @@ class Transfer:
         self.notes = []
         self._seen = set()
         self._reached = []
+        self._trainable = {}
 
     def carry(self, pairs):
         """Carries the state of `Copier.pairs`."""
+        for pair in pairs:
+            # Read first: a layer may be part of both models.
+            for thing in (*all_inside(pair.old), *pair.old.weights):
+                self._trainable[id(thing)] = thing.trainable
         # Outer ones first: a flag set on a model falls on all its members.
         for pair in reversed(pairs):
             self._carry(pair.old, pair.new, pair.path, pair.follows)
         for old, new in self.variables.values():
-            new.assign(old)
-            if new.trainable != old.trainable:
-                new.trainable = old.trainable
+            if new is not old:
+                new.assign(old)
+            trainable = self._trainable[id(old)]
+            if new.trainable != trainable:
+                new.trainable = trainable
         for layer in self._reached:
             # What is computed from the weights, as after loading.
             if hasattr(layer, "finalize_state"):
                 layer.finalize_state()
 
-    def _carry(self, old, new, path, follows=False, inside=False):
+    def _carry(
+        self, old, new, path, follows=False, inside=False, inside_hub=False
+    ):
         if (id(old), id(new)) in self._seen:
             return
         self._seen.add((id(old), id(new)))
         self._reached.append(new)
-        new.trainable = old.trainable
+        new.trainable = self._trainable[id(old)]
+        if isinstance(new, keras.Model) and old.built and not new.built:
+            _set_built(new, old)
         # Names that Keras counts up are other ones the second time.
         new.name = old.name
         replaced = _label(old) != _label(new)
@@ -57,7 +71,7 @@ class Transfer:
                 Change(path, _label(old), _label(new), old.count_params())
             )
         elif not replaced:
-            self._note_kept(old, path)
+            self.notes += kept(old, path, inside_hub)
         if follows:
             return
         members = _matched(old, new, path)
@@ -68,30 +82,13 @@ class Transfer:
                 its_copy,
                 f"{path}/{member.name}",
                 inside=inside or replaced,
+                inside_hub=inside_hub or is_hub(old),
             )
         self._pair(
             _own_variables(old, [m for m, _ in members]),
             _own_variables(new, [m for _, m in members]),
             path,
         )
-
-    def _note_kept(self, layer, path):
-        sources = (
-            keras.layers.MultiHeadAttention,
-            keras.layers.GroupQueryAttention,
-            keras.layers.Attention,
-        )
-        subclass = isinstance(layer, sources)
-        if subclass and type(layer) not in sources:
-            why = (
-                "is a class of its own, whose code may rely on the parts of "
-                "Keras's layer"
-            )
-        elif is_hub(layer):
-            why = "belongs to KerasHub, which a saved file will ask for"
-        else:
-            return
-        self.notes.append(Note(path, _label(layer), why))
 
     def _pair(self, old, new, path):
         shapes = [tuple(v.shape) for v in old], [tuple(v.shape) for v in new]
@@ -118,24 +115,78 @@ class Transfer:
                 )
 
 
-def carry_compile_state(old, new, variables):
+def kept(layer, path, inside_hub=False):
+    """Returns notes on a layer that is not replaced, if there is a reason.
+
+    Args:
+        layer: The layer.
+        path: Where it is.
+        inside_hub: Whether it is part of a layer of KerasHub.
+    """
+    sources = (
+        keras.layers.MultiHeadAttention,
+        keras.layers.GroupQueryAttention,
+        keras.layers.Attention,
+    )
+    if is_hub(layer) and not inside_hub:
+        why = "belongs to KerasHub, which a saved file will ask for"
+    elif (
+        isinstance(layer, sources)
+        and type(layer) not in sources
+        and not is_hub(layer)
+    ):
+        why = (
+            "is a class of its own, whose code may rely on the parts of "
+            "Keras's layer: derive it from ours, by `compute_attention`"
+        )
+    else:
+        return []
+    return [Note(path, _label(layer), why)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """How a model was compiled, read before anything is replaced in it.
+
+    Attributes:
+        model: The model.
+        optimizer: Its optimizer, or None.
+        trainable: The variables that the optimizer knows, in its order.
+    """
+
+    model: keras.Model
+    optimizer: Any
+    trainable: list
+
+    @classmethod
+    def of(cls, model):
+        """Returns what there is to know of a model."""
+        optimizer = model.optimizer if model.compiled else None
+        return cls(model, optimizer, list(model.trainable_variables))
+
+
+def carry_compile_state(compiled, new, variables):
     """Compiles the copy like the original, optimizer state included.
 
     Args:
-        old: The model given.
+        compiled: The `Compiled` of the model given.
         new: Its copy.
         variables: `Transfer.variables`.
 
     Returns:
         A list of `Note`: what could not be carried.
     """
+    old = compiled.model
+    if hasattr(old, "sampler") and type(new) is type(old):
+        # By which `generate` of KerasHub draws; not in what it compiles.
+        new.sampler = old.sampler
     if not old.compiled:
         return []
     try:
         notes = _compile(old, new)
         if not new.compiled:
             raise ValueError("its class has a `compile` of its own")
-        _carry_optimizer(old, new, variables)
+        _carry_optimizer(compiled, new, variables)
     except Exception as error:
         why = f"was not carried over; compile the model again. Reason: {error}"
         return [Note(old.name, "compile state", why)]
@@ -164,21 +215,22 @@ def _compile(old, new):
             return [Note(old.name, "metrics", why)]
 
 
-def _carry_optimizer(old, new, variables):
-    if old.optimizer is None or not old.optimizer.built:
+def _carry_optimizer(compiled, new, variables):
+    old = compiled.optimizer
+    if old is None or not old.built:
         return
     if not new.optimizer.built:
         new.optimizer.build(new.trainable_variables)
     places = new.optimizer.variables
-    if len(places) != len(old.optimizer.variables):
+    if len(places) != len(old.variables):
         raise ValueError(
             "the optimizer was built for other weights than those that are "
             "trainable now"
         )
-    order = [variables[id(v)][1] for v in old.trainable_variables]
+    order = [variables[id(v)][1] for v in compiled.trainable]
     if list(map(id, order)) != list(map(id, new.trainable_variables)):
         places = _in_order(new.optimizer, order)
-    for slot, place in zip(old.optimizer.variables, places, strict=True):
+    for slot, place in zip(old.variables, places, strict=True):
         place.assign(slot)
 
 
@@ -224,6 +276,14 @@ _FOLLOWED = (
     layers.Attention,
     layers.AdditiveAttention,
 )
+
+
+def _set_built(new, old):
+    """Marks a model as built whose members are, as the original was."""
+    new.built = True
+    if new.get_build_config() is None:
+        # Kept in a file, by which Keras builds the model that it loads.
+        new._build_shapes_dict = old._build_shapes_dict
 
 
 def _own_variables(layer, members):

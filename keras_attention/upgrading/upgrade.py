@@ -6,27 +6,37 @@ import json
 
 import keras
 
+from keras_attention.upgrading import hub
 from keras_attention.upgrading.copying import Copier
+from keras_attention.upgrading.members import with_paths
 from keras_attention.upgrading.report import Note, UpgradeReport
-from keras_attention.upgrading.state import Transfer, carry_compile_state
+from keras_attention.upgrading.state import (
+    Compiled,
+    Transfer,
+    carry_compile_state,
+    kept,
+)
 
 
-def upgrade(model, verbose=0, return_report=False):
+def upgrade(model, verbose=0, return_report=False, in_place=False):
     """Returns a copy of a model with our attention layers in it.
 
     Every `MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
     `AdditiveAttention` of Keras is replaced, wherever it is: in a Functional
     or Sequential model, in models nested in it, and in a user's own layers
     and models. So are `TransformerEncoder` and `TransformerDecoder` of
-    KerasHub, and a backbone of theirs becomes a plain `keras.Model` that is
-    saved and loaded without KerasHub.
+    KerasHub. A backbone made of these becomes a plain `keras.Model` that is
+    saved and loaded without KerasHub; a task, such as a `CausalLM`, stays of
+    its class and keeps `generate`.
 
     The copy has the names, weights, trainable flags and dtype policies of
     the original, shared layers stay shared, and it is compiled alike, with
     the state of the optimizer. Its outputs are equal up to rounding wherever
     something may be attended to; what a padded position gets, where Keras
     attends to what is hidden, is not. The model given is not changed, nor
-    does it share variables with the copy.
+    does it share variables with the copy, but for layers that cannot be made
+    again; the report names these. A model without attention to replace is
+    returned as it is.
 
     A user's own class is made again from its configuration, as loading does,
     with our classes in the place of the others while its constructor and its
@@ -38,6 +48,9 @@ def upgrade(model, verbose=0, return_report=False):
             has a complete `get_config` and is built.
         verbose: 1 to print what was changed, 0 for silence.
         return_report: Whether to return an `UpgradeReport` as well.
+        in_place: Whether attention inside a layer that cannot be made again
+            from its configuration is replaced in that very layer, and so in
+            the model given too. Otherwise such a layer is refused.
 
     Returns:
         The new model, or with `return_report` the tuple of it and the
@@ -62,20 +75,38 @@ def upgrade(model, verbose=0, return_report=False):
     [('functional/reader', 'keras.MultiHeadAttention')]
     """
     _check(model)
-    copier = Copier()
+    new, report = copy_with_ours(model, in_place=in_place)
+    if verbose:
+        report.print()
+    return (new, report) if return_report else new
+
+
+def copy_with_ours(model, **options):
+    """Returns the upgraded model and the report, as `upgrade` describes them.
+
+    Args:
+        model: A built `keras.Model`.
+        **options: Those of `Copier`.
+    """
+    copier = Copier(**options)
+    if not copier.attends(model):
+        inside = [
+            kept(layer, path, inside_hub=True)
+            for path, layer in with_paths(model)
+        ]
+        return model, UpgradeReport([], sum(inside, []))
     new = copier.copy(model)
+    compiled = Compiled.of(model)
+    copier.finish()
     transfer = Transfer()
     transfer.carry(copier.pairs)
     notes = [
         *copier.notes,
         *transfer.notes,
         *_made_by_user(copier.pairs, transfer.changes),
-        *carry_compile_state(model, new, transfer.variables),
+        *carry_compile_state(compiled, new, transfer.variables),
     ]
-    report = UpgradeReport(transfer.changes, notes)
-    if verbose:
-        report.print()
-    return (new, report) if return_report else new
+    return new, UpgradeReport(transfer.changes, notes)
 
 
 def _check(model):
@@ -106,11 +137,25 @@ def _made_by_user(pairs, changes):
         inside = [c for c in changes if c.path.startswith(f"{pair.path}/")]
         if not inside or pair.follows:
             continue
-        saved = json.dumps(keras.saving.serialize_keras_object(pair.new))
-        if "keras_attention>" not in saved:
-            yield Note(
-                pair.path,
-                type(pair.old).__name__,
-                "makes its attention in its own code: change the import "
-                "there, or a saved file will make the old layers again",
+        if _names_ours(pair.new):
+            continue
+        why = (
+            "makes its attention in its own code: change the import there, "
+            "or a saved file will make the old layers again"
+        )
+        if hub.is_hub(pair.old):
+            why = (
+                "keeps its methods, but a file saved from it makes the old "
+                "layers again. For a file, upgrade its backbone, or run "
+                "`keras-attention upgrade` on one"
             )
+        yield Note(pair.path, type(pair.old).__name__, why)
+
+
+def _names_ours(layer):
+    """Whether the configuration of a layer names layers of this package."""
+    try:
+        saved = json.dumps(keras.saving.serialize_keras_object(layer))
+    except (TypeError, NotImplementedError):
+        return False
+    return "keras_attention>" in saved

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_attention.export.samples import Samples, find_bounds
+from keras_attention.upgrading.members import all_inside
 
 # By compute dtype: what the order of additions may change.
 _TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2}
@@ -58,8 +59,20 @@ def random_inputs(model, batch_size=2, length=7):
             structure,
         )
 
-    bounds = find_bounds(specs, lambda arrays: model(arranged(arrays)))
-    return arranged(Samples(specs, bounds=bounds).make(batch_size, length))
+    words = _known_words(model)
+    bounds = find_bounds(specs, lambda arrays: model(arranged(arrays)), words)
+    samples = Samples(specs, bounds=bounds, words=words)
+    return arranged(samples.make(batch_size, length))
+
+
+def _known_words(model):
+    """Returns the words of a model that takes no others, or None."""
+    words = set()
+    for layer in all_inside(model):
+        lookup = isinstance(layer, keras.layers.StringLookup)
+        if lookup and not layer.num_oov_indices:
+            words.update(layer.get_vocabulary(include_special_tokens=False))
+    return sorted(words) or None
 
 
 def difference(model, other, inputs):

@@ -433,9 +433,16 @@ def test_bad_arguments(arguments):
         EncoderBlock(**{"num_heads": N, "intermediate_dim": F, **arguments})
 
 
-def test_heads_that_do_not_divide_the_width(inputs):
-    with pytest.raises(ValueError, match=r"\(12\).*\(5\).*num_heads=5"):
-        EncoderBlock(5, F)(inputs)
+def test_heads_that_do_not_divide_the_width_are_narrower(inputs):
+    block = EncoderBlock(5, F)
+    same = EncoderBlock(None, F, attention=MultiHeadAttention(5, D // 5))
+    for one in (block, same):
+        one.build(inputs.shape)
+        layer_contract.randomize(one)
+    assert (block.attention.num_heads, block.attention.key_dim) == (5, 2)
+    np.testing.assert_array_equal(block(inputs), same(inputs))
+    with pytest.raises(ValueError, match=r"\(12\).*\(13\).*num_heads=13"):
+        EncoderBlock(13, F)(inputs)
 
 
 def test_an_unknown_width():

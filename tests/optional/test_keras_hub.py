@@ -1,6 +1,7 @@
 """Models made of KerasHub's layers; run by `make test-keras-hub`."""
 
 import json
+import zipfile
 
 import keras
 import keras_hub
@@ -11,6 +12,7 @@ from support.arrays import normal
 from support.layer_contract import randomize, to_numpy
 
 import keras_attention
+from keras_attention.upgrading.files import upgrade_file
 
 B, T, D = 2, 6, 12
 IDS = np.array([[7, 4, 9, 1, 0, 0], [3, 8, 2, 6, 1, 5]], "int32")
@@ -125,6 +127,179 @@ def test_blocks_take_the_arguments_of_keras_hub():
         one, two = (np.moveaxis(to_numpy(y), axis, 1) for y in (one, two))
         keep = MASK > 0
         np.testing.assert_allclose(two[keep], one[keep], rtol=1e-5, atol=1e-5)
+
+
+def masked_ids(width=9):
+    ids = np.zeros((B, width), "int32")
+    ids[:, :3] = IDS[:, :3]
+    return {"token_ids": ids, "padding_mask": (ids > 0).astype("int32")}
+
+
+def causal_lm():
+    backbone = keras_hub.models.GPT2Backbone(**SIZES)
+    task = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
+    task.compile(sampler="greedy", jit_compile=False)
+    return task, masked_ids()
+
+
+def seq2seq_lm():
+    sizes = {k: v for k, v in SIZES.items() if k != "num_layers"}
+    backbone = keras_hub.models.BartBackbone(**sizes, num_layers=2)
+    task = keras_hub.models.BartSeq2SeqLM(backbone, preprocessor=None)
+    task.compile(sampler="greedy", jit_compile=False)
+    inputs = {"encoder_token_ids": IDS, "encoder_padding_mask": MASK}
+    inputs |= {f"decoder_{k}": v for k, v in masked_ids().items()}
+    return task, inputs
+
+
+@pytest.mark.parametrize("maker", [causal_lm, seq2seq_lm])
+def test_a_task_keeps_its_class_and_writes_the_same(maker):
+    old, inputs = maker()
+    randomize(old)
+    new, report = keras_attention.upgrade(old, return_report=True)
+    assert type(new) is type(old) and len(report.changes) >= 2
+    assert any("keeps its methods" in note.why for note in report.notes)
+    written = [
+        model.generate({**inputs}, stop_token_ids=None) for model in (old, new)
+    ]
+    for name, expected in written[0].items():
+        np.testing.assert_array_equal(written[1][name], expected)
+
+
+@pytest.mark.parametrize("maker", [causal_lm, seq2seq_lm])
+def test_a_task_goes_from_file_to_file(maker, tmp_path):
+    old, _ = maker()
+    randomize(old)
+    old.save(tmp_path / "old.keras")
+    result = upgrade_file(tmp_path / "old.keras", tmp_path / "new.keras")
+    new = keras.saving.load_model(tmp_path / "new.keras")
+    ones = {x.name: np.ones((B, 5), "int32") for x in old.inputs}
+    np.testing.assert_allclose(new(ones), old(ones), atol=1e-5)
+    config = zipfile.ZipFile(result.path).read("config.json")
+    alone = any("without KerasHub" in n.why for n in result.report.notes)
+    assert alone == (b"keras_hub" not in config)
+
+
+def test_a_tied_embedding_stays_tied():
+    backbone = keras_hub.models.BertBackbone(**SIZES)
+    old = keras_hub.models.BertMaskedLM(backbone, preprocessor=None)
+    randomize(old)
+    new = keras_attention.upgrade(old)
+    table = new.backbone.get_layer("token_embedding")
+    assert new.get_layer("mlm_head").token_embedding is table
+    assert len(new.weights) == len(old.weights)
+    inputs = {
+        "token_ids": IDS[1:],
+        "segment_ids": IDS[1:] % 2,
+        "padding_mask": MASK[1:],
+        "mask_positions": np.array([[1, 3]], "int32"),
+    }
+    np.testing.assert_allclose(new(inputs), old(inputs), atol=1e-5)
+
+
+def test_a_task_keeps_its_preprocessor():
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
+    tokenizer = keras_hub.models.BertTokenizer(vocabulary=words)
+    old = keras_hub.models.BertTextClassifier(
+        keras_hub.models.BertBackbone(**SIZES),
+        num_classes=3,
+        preprocessor=keras_hub.models.BertTextClassifierPreprocessor(
+            tokenizer, sequence_length=6
+        ),
+    )
+    new = keras_attention.upgrade(old)
+    assert type(new) is type(old)
+    texts = ["good bad", "bad bad good"]
+    expected = old.predict(texts, verbose=0)
+    np.testing.assert_allclose(
+        new.predict(texts, verbose=0), expected, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "positions", [np.arange(T)[::-1], np.stack([np.arange(T)] * B) // 2]
+)
+def test_positions_of_the_callers_own(positions):
+    inputs = keras.Input((T, D))
+    marked = inputs + keras_hub.layers.PositionEmbedding(9)(
+        inputs, positions=positions.astype("int32")
+    )
+    attend = keras_hub.layers.TransformerEncoder(20, 3)
+    old = keras.Model(inputs, attend(marked))
+    randomize(old)
+    new, report = keras_attention.upgrade(old, return_report=True)
+    assert len(report.changes) == 2
+    x = normal((B, T, D))
+    np.testing.assert_allclose(new(x), old(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [5, 7])
+def test_heads_that_do_not_divide_the_width(heads):
+    inputs, memory = keras.Input((T, D)), keras.Input((4, D))
+    x = keras_hub.layers.TransformerEncoder(20, heads)(inputs)
+    x = keras_hub.layers.TransformerDecoder(20, heads)(x, memory)
+    old = keras.Model([inputs, memory], x)
+    randomize(old)
+    new, report = keras_attention.upgrade(old, return_report=True)
+    assert len(report.changes) == 2 and not report.notes
+    x = normal((B, T, D), (B, 4, D))
+    np.testing.assert_allclose(new(x), old(x), rtol=1e-5, atol=1e-5)
+
+
+def bloom():
+    return keras_hub.models.BloomBackbone(
+        vocabulary_size=20,
+        num_layers=2,
+        num_heads=3,
+        hidden_dim=D,
+        intermediate_dim=20,
+    )
+
+
+def llama():
+    """Its blocks cannot be made again from their configuration."""
+    return keras_hub.models.LlamaBackbone(
+        vocabulary_size=20,
+        num_layers=2,
+        num_query_heads=3,
+        num_key_value_heads=3,
+        hidden_dim=D,
+        intermediate_dim=20,
+    )
+
+
+def f_net():
+    return keras_hub.models.FNetBackbone(
+        vocabulary_size=20,
+        num_layers=2,
+        hidden_dim=D,
+        intermediate_dim=20,
+        max_sequence_length=9,
+    )
+
+
+@pytest.mark.parametrize("maker", [bloom, llama, f_net])
+def test_backbones_without_attention_of_ours_stay_as_they_are(maker):
+    old = maker()
+    new, report = keras_attention.upgrade(old, return_report=True)
+    assert new is old and not report.changes
+
+
+def test_a_backbone_with_layers_of_its_own_keeps_its_class():
+    old = keras_hub.models.ViTBackbone(
+        image_shape=(16, 16, 3),
+        patch_size=4,
+        num_layers=2,
+        num_heads=3,
+        hidden_dim=D,
+        mlp_dim=20,
+    )
+    randomize(old)
+    new, report = keras_attention.upgrade(old, return_report=True)
+    assert type(new) is type(old) and len(report.changes) == 2
+    assert not any("without KerasHub" in note.why for note in report.notes)
+    x = normal((B, 16, 16, 3))
+    np.testing.assert_allclose(new(x), old(x), rtol=1e-5, atol=1e-5)
 
 
 def test_what_only_keras_hub_has_is_named():
