@@ -16,6 +16,7 @@ from keras_attention.ops import (
     shapes,
     side_by_side,
 )
+from keras_attention.ops.inputs import check_inputs
 
 HALF_TYPES = ("float16", "bfloat16")
 
@@ -77,10 +78,11 @@ def dot_product_attention(
         Both in the widest dtype of the inputs.
 
     Raises:
-        TypeError: A mask is neither boolean nor integers, or `seed` neither
-            an integer nor a `keras.random.SeedGenerator`.
-        ValueError: Shapes do not fit together, `dropout` is not within
-            [0, 1], or `flash_attention=True` cannot be had.
+        TypeError: A mask is neither boolean nor integers, an input holds
+            complex numbers, or `seed` is neither an integer nor a
+            `keras.random.SeedGenerator`.
+        ValueError: An input is ragged, shapes do not fit together, `dropout`
+            is not within [0, 1], or `flash_attention=True` cannot be had.
 
     Example:
 
@@ -94,6 +96,7 @@ def dot_product_attention(
         [Attention Is All You Need](https://arxiv.org/abs/1706.03762)
     """
     shapes.check_dropout(dropout, seed)
+    check_inputs(query=query, key=key, value=value)
     query, key, value = (ops.convert_to_tensor(x) for x in (query, key, value))
     shapes.check(query.shape, key.shape, value.shape)
     bias = masks.check_bias(

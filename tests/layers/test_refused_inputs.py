@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from support.catalogue import FACTORIES, LAYERS
 
-from keras_attention.ops import masks
+from keras_attention.ops import dot_product_attention, masks
 
 each_layer = pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
 each_model = pytest.mark.parametrize("case", FACTORIES.values(), ids=FACTORIES)
@@ -81,3 +81,15 @@ def test_complex_numbers_are_refused(case):
             arrays = {**case.arrays, name: array.astype(kind)}
             with pytest.raises(TypeError, match="complex.*real.*imag"):
                 layer(**arrays)
+
+
+def test_the_function_refuses_both():
+    x = np.ones((2, 3, 4, 8), "float32")
+    for place in range(3):
+        inputs = [x, x, x]
+        inputs[place] = ragged(x)
+        with pytest.raises(ValueError, match=WAY_OUT):
+            dot_product_attention(*inputs)
+        inputs[place] = x.astype("complex64")
+        with pytest.raises(TypeError, match="complex.*real.*imag"):
+            dot_product_attention(*inputs)
