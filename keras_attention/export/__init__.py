@@ -6,10 +6,12 @@ from keras_attention.export.folder import versions
 from keras_attention.export.generator import export_generator
 from keras_attention.export.report import Report
 from keras_attention.export.savedmodel import export_for_serving
+from keras_attention.export.transport import ServerError
 
 __all__ = [
     "Client",
     "Report",
+    "ServerError",
     "check",
     "export_for_serving",
     "export_generator",

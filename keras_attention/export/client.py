@@ -6,16 +6,18 @@ before it travels.
 
 import dataclasses
 import json
-import urllib.error
-import urllib.request
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
-from keras_attention.export.encoding import to_array, to_json
+from keras_attention.export.encoding import from_json, to_array, to_json
 from keras_attention.export.messages import predict_request
 from keras_attention.export.metadata import read_graph, read_signatures
+from keras_attention.export.transport import ServerError, send
+
+# Of an answer, in bytes: scores of attention for 512 tokens and 64 heads in
+# JSON are within it.
+_MAX_BYTES = 1 << 28
 
 
 @dataclasses.dataclass
@@ -28,6 +30,11 @@ class Client:
         url: Address of the model, such as
             `http://localhost:8501/v1/models/sentiment`; a version or a label
             can follow, as in `.../labels/canary`.
+        max_bytes: Largest answer to read.
+
+    Raises:
+        ServerError: the server cannot be reached, refuses, or answers what
+            is no answer; it has the attributes `url`, `status` and `text`.
 
     Example:
 
@@ -40,6 +47,7 @@ class Client:
 
     signatures: dict
     url: str | None = None
+    max_bytes: int = _MAX_BYTES
 
     @classmethod
     def from_folder(cls, path, url=None):
@@ -49,13 +57,19 @@ class Client:
     @classmethod
     def from_server(cls, url, timeout=60.0):
         """Asks a running server for the signatures of a model."""
-        answer = _send(f"{url}/metadata", None, timeout)
-        found = answer["metadata"]["signature_def"]["signature_def"]
-        signatures = {
-            name: (_specs(one["inputs"]), _specs(one["outputs"]))
-            for name, one in found.items()
-            if not name.startswith("__")
-        }
+        address = f"{url}/metadata"
+        answer = send(address, None, timeout, _MAX_BYTES)
+        try:
+            found = answer["metadata"]["signature_def"]["signature_def"]
+            signatures = {
+                name: (_specs(one["inputs"]), _specs(one["outputs"]))
+                for name, one in found.items()
+                if not name.startswith("__")
+            }
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise ServerError(
+                address, "The answer has no signatures.", 200, str(answer)
+            ) from None
         return cls(signatures, url)
 
     def arrays(self, inputs, signature="serving_default", pad_value=None):
@@ -187,28 +201,28 @@ class Client:
             Dictionary from output names to arrays.
 
         Raises:
-            RuntimeError: the server refuses; with its message.
+            ServerError: the server cannot be reached, refuses, or answers
+                what is no answer.
+            ValueError: the inputs are none of the signature, see `arrays`.
+            TypeError: likewise.
         """
         if self.url is None:
             raise ValueError("The client has no `url` to send requests to.")
         body = self.rest_body(inputs, signature, rows, pad_value)
-        answer = _send(f"{self.url}:predict", body, timeout)
+        address = f"{self.url}:predict"
+        answer = send(address, body, timeout, self.max_bytes)
         specs = self.signatures[signature][1]
-        if "outputs" in answer:
-            columns = answer["outputs"]
-            if len(specs) == 1:
-                columns = dict.fromkeys(specs, columns)
-        elif len(specs) == 1:
-            columns = dict.fromkeys(specs, answer["predictions"])
-        else:
-            columns = {
-                name: [row[name] for row in answer["predictions"]]
-                for name in specs
+        try:
+            columns = _columns(answer, specs)
+            return {
+                name: from_json(name, columns[name], spec)
+                for name, spec in specs.items()
             }
-        return {
-            name: np.array(columns[name], _numpy_dtype(spec))
-            for name, spec in specs.items()
-        }
+        except (KeyError, TypeError, ValueError) as error:
+            reason = "The answer is not one of this signature: "
+            reason += str(error) or type(error).__name__
+            text = json.dumps(answer)
+            raise ServerError(address, reason, 200, text) from error
 
     def _inputs_of(self, signature):
         if signature not in self.signatures:
@@ -236,17 +250,33 @@ def _specs(infos):
     }
 
 
-def _numpy_dtype(spec):
-    return object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
+def _columns(answer, specs):
+    """Returns the outputs of an answer by name, as they came.
+
+    Args:
+        answer: `{"outputs": ...}` by column or `{"predictions": ...}` by row.
+        specs: Dictionary of the outputs.
+    """
+    if ("outputs" in answer) == ("predictions" in answer):
+        raise ValueError("it has neither `outputs` nor `predictions`")
+    if "outputs" in answer:
+        outputs = answer["outputs"]
+        by_name = isinstance(outputs, dict) and outputs.keys() == specs.keys()
+        if len(specs) == 1 and not by_name:
+            return dict.fromkeys(specs, outputs)
+        return _with_names(outputs, specs)
+    rows = answer["predictions"]
+    if not isinstance(rows, list):
+        raise ValueError("`predictions` is no list")
+    if len(specs) == 1:
+        return dict.fromkeys(specs, rows)
+    rows = [_with_names(row, specs) for row in rows]
+    return {name: [row[name] for row in rows] for name in specs}
 
 
-def _send(url, body, timeout):
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, data, headers)
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        text = error.read().decode(errors="replace")
-        raise RuntimeError(f"The server answers {error.code}: {text}") from None
+def _with_names(outputs, specs):
+    """Returns outputs by name, if they are all those of a signature."""
+    if not isinstance(outputs, dict) or outputs.keys() != specs.keys():
+        names = sorted(outputs) if isinstance(outputs, dict) else outputs
+        raise ValueError(f"the outputs are {sorted(specs)}, not {names}")
+    return outputs

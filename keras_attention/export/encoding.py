@@ -1,11 +1,11 @@
-"""Values of a client as arrays and JSON that a signature takes."""
+"""Values of a client as arrays and JSON that a signature takes, and back."""
 
 import base64
 
 import numpy as np
 import tensorflow as tf
 
-from keras_attention.export.samples import pad_rows
+from keras_attention.export.samples import enlarged, pad_rows
 
 
 def to_array(name, value, spec, pad_value=None):
@@ -21,31 +21,66 @@ def to_array(name, value, spec, pad_value=None):
         A NumPy array that fits the spec.
 
     Raises:
-        ValueError: ragged rows, a wrong shape, or no rows.
+        ValueError: ragged rows, a wrong shape, numbers that do not fit the
+            dtype, or no rows.
         TypeError: values of a wrong type.
     """
+    label = f"input {name!r}"
     if spec.dtype == tf.string and isinstance(value, (str, bytes)):
         value = [value]
     if value is None or (isinstance(value, (list, tuple)) and not value):
-        raise ValueError(f"The input {name!r} has no rows. Received: {value}")
+        raise ValueError(f"The {label} has no rows. Received: {value}")
     if pad_value is not None and spec.shape.rank and spec.shape.rank > 1:
-        value = _padded(name, value, spec, pad_value)
-    array = _dense(name, value, spec)
+        value = _padded(label, value, spec, pad_value)
+    array = _dense(label, value, spec, _FILL_UP)
     wanted = spec.shape.as_list() if spec.shape.rank is not None else None
     if wanted is not None and not spec.shape.is_compatible_with(array.shape):
         hint = ""
         if array.ndim == len(wanted) - 1:
             hint = " One row needs a batch axis too: pass `[row]`."
         raise ValueError(
-            f"The input {name!r} takes the shape {tuple(wanted)}. "
+            f"The {label} takes the shape {tuple(wanted)}. "
             f"Received: shape={array.shape}.{hint}"
         )
     if array.ndim and not len(array):
-        raise ValueError(f"The input {name!r} has no rows.")
+        raise ValueError(f"The {label} has no rows.")
     return array
 
 
-def _padded(name, value, spec, pad_value):
+def from_json(name, value, spec):
+    """Reads one output of an answer.
+
+    Args:
+        name: Name of the output, for the messages.
+        value: Nested lists of numbers, strings or `{"b64": ...}`.
+        spec: The `tf.TensorSpec` of the output.
+
+    Returns:
+        A NumPy array; of objects for strings, which are `bytes` where they
+        came as base64.
+
+    Raises:
+        ValueError: it is of another shape, or numbers do not fit the dtype.
+        TypeError: values of a wrong type.
+    """
+    label = f"output {name!r}"
+    if spec.dtype == tf.string:
+        value = _decoded(value)
+    array = _dense(label, value, spec)
+    if not spec.shape.is_compatible_with(array.shape):
+        raise ValueError(
+            f"The {label} has the shape {spec.shape}. Received: "
+            f"shape={array.shape}"
+        )
+    return array
+
+
+_FILL_UP = (
+    " Pass `pad_value=0`, or whichever id the model masks, to fill them up."
+)
+
+
+def _padded(label, value, spec, pad_value):
     """Makes rows of different length equally long."""
     if not isinstance(value, (list, tuple, np.ndarray)):
         return value
@@ -54,8 +89,8 @@ def _padded(name, value, spec, pad_value):
     elif spec.dtype.is_bool:
         filler = bool(pad_value)
     else:
-        filler = _dense(f"{name} (pad_value)", pad_value, spec)[()]
-    rows = [_dense(name, row, spec) for row in value]
+        filler = _dense(f"{label} (pad_value)", pad_value, spec)[()]
+    rows = [_dense(label, row, spec, _FILL_UP) for row in value]
     if not rows:
         return value
     return _fill_up(pad_rows(rows, filler), spec, filler)
@@ -65,64 +100,98 @@ def _fill_up(array, spec, pad_value):
     """Lengthens axes that the signature fixes, the batch left aside."""
     if array.ndim != spec.shape.rank:
         return array
-    missing = [
-        (0, max(0, (wanted or 0) - size)) if axis else (0, 0)
-        for axis, (wanted, size) in enumerate(
-            zip(spec.shape.as_list(), array.shape, strict=True)
-        )
-    ]
-    return np.pad(array, missing, constant_values=pad_value)
+    wanted = zip(spec.shape.as_list()[1:], array.shape[1:], strict=True)
+    shape = [max(size, known or 0) for known, size in wanted]
+    return enlarged(array, (len(array), *shape), pad_value)
 
 
-def _dense(name, value, spec):
-    """Converts to the dtype of the input, where nothing is lost."""
+def _dense(label, value, spec, advice=""):
+    """Converts to the dtype of a spec, where nothing is lost.
+
+    Args:
+        label: What it is, for the messages.
+        value: Array or nested lists.
+        spec: The `tf.TensorSpec`.
+        advice: What to do about rows of different lengths.
+    """
+    if spec.dtype == tf.string:
+        return _strings(label, value, advice)
     try:
         array = np.array(value)
-        ragged = array.flat if array.dtype == object else ()
     except ValueError:
-        array, ragged = np.array(None), [value]
-    if array.dtype == object and not _is_text(array):
-        if not any(isinstance(x, (list, tuple, np.ndarray)) for x in ragged):
-            raise _wrong_type(name, array, spec.dtype.name)
-        raise ValueError(
-            f"The input {name!r} has rows of different lengths. Pass "
-            "`pad_value=0`, or whichever id the model masks, to fill them up."
-        )
-    if spec.dtype == tf.string:
-        if not _is_text(array):
-            raise _wrong_type(name, array, "strings")
-        return array.astype(object)
+        raise _ragged(label, advice) from None
+    if array.dtype == object:
+        if any(isinstance(x, (list, tuple, np.ndarray)) for x in array.flat):
+            raise _ragged(label, advice)
+        raise _wrong_type(label, array, spec.dtype.name)
     if not array.size:
         return array.astype(spec.dtype.as_numpy_dtype)
     kind = array.dtype.kind
     if spec.dtype.is_bool and kind != "b":
-        raise _wrong_type(name, array, "booleans")
-    if spec.dtype.is_integer:
-        limits = np.iinfo(spec.dtype.as_numpy_dtype)
-        if kind not in "iu":
-            raise _wrong_type(name, array, "integers")
-        if not (limits.min <= array.min() and array.max() <= limits.max):
-            raise ValueError(
-                f"The input {name!r} is {spec.dtype.name}. Received: values "
-                f"from {array.min()} to {array.max()}"
-            )
-    if spec.dtype.is_floating and kind not in "iuf":
-        raise _wrong_type(name, array, "numbers")
-    return array.astype(spec.dtype.as_numpy_dtype)
+        raise _wrong_type(label, array, "booleans")
+    if spec.dtype.is_integer and kind not in "iu":
+        raise _wrong_type(label, array, "integers")
+    if spec.dtype.is_floating and kind not in "iuf" and not _is_half(array):
+        raise _wrong_type(label, array, "numbers")
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(spec.dtype.as_numpy_dtype)
+    _check_fit(label, array, converted, spec)
+    return converted
 
 
-def _is_text(array):
-    return array.dtype.kind in "US" or (
-        array.dtype == object
-        and array.ndim > 0
-        and all(isinstance(x, (str, bytes)) for x in array.flat)
-    )
+def _check_fit(label, array, converted, spec):
+    """Refuses numbers that a dtype cannot hold."""
+    if array.dtype.kind in "iu":
+        # As Python's numbers: there is no type of NumPy for all of them.
+        kept = converted.astype(object) == array.astype(object)
+    else:
+        with np.errstate(invalid="ignore"):
+            kept = np.isfinite(converted) | ~np.isfinite(array)
+    if not np.all(kept):
+        raise ValueError(
+            f"The {label} is {spec.dtype.name}, which cannot hold all values. "
+            f"Received: {array[~np.asarray(kept, bool)].flat[0]}"
+        )
 
 
-def _wrong_type(name, array, wanted):
+def _strings(label, value, advice):
+    """Returns an array of str and bytes objects.
+
+    NumPy's own types of strings drop the zero bytes at their end.
+    """
+    array = np.array(value, object)
+    if any(isinstance(x, (list, tuple, np.ndarray)) for x in array.flat):
+        raise _ragged(label, advice)
+    wrong = [x for x in array.flat if not isinstance(x, (str, bytes))]
+    if wrong:
+        raise TypeError(
+            f"The {label} takes strings. Received: {wrong[0]!r} of type "
+            f"{type(wrong[0]).__name__}"
+        )
+    return array
+
+
+def _ragged(label, advice):
+    return ValueError(f"The {label} has rows of different lengths.{advice}")
+
+
+def _is_half(array):
+    return array.dtype.name in ("bfloat16", "float16")
+
+
+def _wrong_type(label, array, wanted):
     return TypeError(
-        f"The input {name!r} takes {wanted}. Received: {array.dtype} values"
+        f"The {label} takes {wanted}. Received: {array.dtype} values"
     )
+
+
+def _decoded(value):
+    """Reads nested lists with base64 objects of REST as bytes."""
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    if isinstance(value, dict) and set(value) == {"b64"}:
+        return base64.b64decode(value["b64"], validate=True)
+    return value
 
 
 def to_json(value):

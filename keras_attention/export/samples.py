@@ -148,9 +148,21 @@ def pad_rows(rows, value=0):
     if not rows[0].ndim:
         return np.array([row[()] for row in rows], rows[0].dtype)
     shape = np.max([row.shape for row in rows], axis=0)
-    result = np.full((len(rows), *shape), value, rows[0].dtype)
-    for target, row in zip(result, rows, strict=True):
-        target[tuple(slice(size) for size in row.shape)] = row
+    return np.stack([enlarged(row, shape, value) for row in rows])
+
+
+def enlarged(array, shape, value):
+    """Returns an array filled up at the end of each axis.
+
+    Args:
+        array: Array of any dtype, of objects for strings.
+        shape: The new shape, no smaller than the old in any axis.
+        value: What to fill up with.
+    """
+    result = np.empty(shape, array.dtype)
+    # Not by `np.full`, which drops zero bytes at the end of strings.
+    result.fill(value)
+    result[tuple(slice(size) for size in array.shape)] = array
     return result
 
 

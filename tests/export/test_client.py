@@ -14,6 +14,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from keras_attention.export import Client, export_for_serving
 from keras_attention.export.runner import Runner
+from keras_attention.export.transport import send
 
 RAGGED = [[2, 4], [5, 3, 4, 2]]
 PADDED = np.array([[2, 4, 0, 0], [5, 3, 4, 2]], "int32")
@@ -77,6 +78,88 @@ def test_serialized_examples_travel_as_base64(exported, address):
     np.testing.assert_allclose(answer["label"], expected, atol=1e-6)
 
 
+def test_zero_bytes_at_the_end_of_strings_arrive(exported, address):
+    """An example whose row ends on the id 0 ends on a zero byte."""
+    client = Client.from_folder(exported("text").path, address)
+    rows = [[2, 4, 0, 0], [5, 3, 4, 2], [7, 0, 0, 0]]
+    examples = []
+    for row in rows:
+        ids = tf.train.Feature(int64_list=tf.train.Int64List(value=row))
+        features = tf.train.Features(feature={"ids": ids})
+        examples.append(tf.train.Example(features=features).SerializeToString())
+    assert examples[0].endswith(b"\0")
+    assert client.arrays(examples, "examples")["examples"].tolist() == examples
+    for as_rows in (True, False):
+        answer = client.predict(examples, "examples", as_rows)["label"]
+        expected = client.predict({"ids": rows})["label"]
+        np.testing.assert_array_equal(answer, expected)
+    request = client.grpc_request(examples, "text", "examples")
+    assert list(request.inputs["examples"].string_val) == examples
+
+
+def test_zero_bytes_survive_filling_up():
+    specs = {"words": tf.TensorSpec((None, None), "string")}
+    client = Client({"serving_default": (specs, {})})
+    rows = [[b"a\0", b"\0\0"], [b"c\0\0"]]
+    found = client.arrays(rows, pad_value=b"\0")["words"]
+    assert found.tolist() == [[b"a\0", b"\0\0"], [b"c\0\0", b"\0"]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "shown"),
+    [
+        ("float32", 1e300, "1e\\+300"),
+        ("float32", 2**24 + 1, "16777217"),
+        ("float64", 2**53 + 1, "9007199254740993"),
+        ("float16", 70000.0, "70000"),
+        ("bfloat16", 257, "257"),
+        ("uint8", 256, "256"),
+        ("uint8", -1, "-1"),
+        ("int64", 2**63, "9223372036854775808"),
+        ("int32", 2**31, "2147483648"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_by_name(dtype, value, shown):
+    client = Client(
+        {"serving_default": ({"x": tf.TensorSpec((None,), dtype)}, {})}
+    )
+    with pytest.raises(ValueError, match=f"'x' is {dtype}.*{shown}"):
+        client.arrays([value])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float32", 0.1),
+        ("float32", float("inf")),
+        ("float32", float("nan")),
+        ("float32", 2**24 + 2),
+        ("float64", -(2**53)),
+        ("bfloat16", 256),
+        ("uint8", 255),
+        ("int64", 2**63 - 1),
+        ("uint64", 2**64 - 1),
+    ],
+)
+def test_numbers_that_fit_are_taken(dtype, value):
+    client = Client(
+        {"serving_default": ({"x": tf.TensorSpec((None,), dtype)}, {})}
+    )
+    found = client.arrays([value])["x"]
+    expected = np.array([value]).astype(found.dtype)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "value", [["a", 1], [1, "a"], ["a", None], [b"a", 2.5]]
+)
+def test_strings_mixed_with_others_are_refused(value):
+    specs = {"words": tf.TensorSpec((None,), "string")}
+    client = Client({"serving_default": (specs, {})})
+    with pytest.raises(TypeError, match="'words' takes strings.*Received"):
+        client.arrays(value)
+
+
 def test_server_and_folder_tell_the_same_signatures(exported, address):
     folder = Client.from_folder(exported("text").path)
     server = Client.from_server(address + "/labels/stable")
@@ -117,10 +200,8 @@ def test_ragged_rows_are_refused_by_name(exported, address, rows):
         client.rest_body({"ids": RAGGED}, rows=rows)
     key = "instances" if rows else "inputs"
     value = RAGGED if rows else {"ids": RAGGED}
-    from keras_attention.export import client as module
-
     with pytest.raises(RuntimeError, match="400.*ragged rows in input ids"):
-        module._send(f"{address}:predict", {key: value}, 60.0)
+        send(f"{address}:predict", {key: value}, 60.0, 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +214,7 @@ def test_ragged_rows_are_refused_by_name(exported, address, rows):
         ({"ids": []}, ValueError, "'ids'"),
         ({"words": [[1]]}, ValueError, r"takes the inputs \['ids'\]"),
         ({"ids": [[1, [2]]]}, ValueError, "'ids' has rows of different"),
+        ({"ids": [["1", 2]]}, TypeError, "'ids' takes integers"),
     ],
 )
 def test_what_a_signature_cannot_take_is_refused(

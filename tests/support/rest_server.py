@@ -30,12 +30,12 @@ def tensor(name, values, dtype):
             return base64.b64decode(value["b64"])
         return value.encode() if isinstance(value, str) else value
 
+    if DTYPES[dtype] is object:
+        return np.array(convert(values), object)
     try:
         array = np.array(convert(values))
     except ValueError:
         raise Refused(f"ragged rows in input {name}") from None
-    if DTYPES[dtype] is object:
-        return array.astype(object)
     if array.dtype.kind == "f" and "int" in DTYPES[dtype]:
         raise Refused(f"input {name} is not of type {DTYPES[dtype]}")
     return array.astype(DTYPES[dtype])
