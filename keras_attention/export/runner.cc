@@ -1,6 +1,8 @@
 // Loads a SavedModel with the loader of TensorFlow Serving and runs it.
 //
-// Usage: runner MODEL_FOLDER < requests > answers
+// Usage: runner MODEL_FOLDER MEMORY_LIMIT < requests > answers
+//
+// The limit is in bytes. The process ends when its standard input does.
 //
 // A string is a 32-bit length in the byte order of the machine, then bytes.
 // A request is the name of a signature, a count, and that many pairs of an
@@ -8,11 +10,15 @@
 // empty for success, a count, and that many pairs of an output name and a
 // TensorProto. The first answer, before any request, tells of the loading.
 
+#include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -109,13 +115,25 @@ std::string Run(const tensorflow::SavedModelBundle& bundle,
   return "";
 }
 
+// Ends this process when the other end of its input is gone, also amid a run.
+void EndWithParent() {
+  pollfd input = {0, 0, 0};
+  while (poll(&input, 1, -1) < 1) {
+  }
+  _exit(0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "Usage: %s MODEL_FOLDER\n", argv[0]);
+  if (argc != 3) {
+    std::fprintf(stderr, "Usage: %s MODEL_FOLDER MEMORY_LIMIT\n", argv[0]);
     return 2;
   }
+  std::thread(EndWithParent).detach();
+  const rlim_t bytes = std::strtoull(argv[2], nullptr, 10);
+  const rlimit limit = {bytes, bytes};
+  setrlimit(RLIMIT_DATA, &limit);
   // Answers keep a pipe of their own; what a graph prints goes to stderr.
   std::FILE* out = fdopen(dup(1), "wb");
   dup2(2, 1);

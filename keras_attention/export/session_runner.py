@@ -5,8 +5,12 @@ The same job and the same protocol as `runner.cc`, by the loader behind
 process of its own, in which neither Keras nor this package can be imported.
 """
 
+import os
+import resource
+import select
 import struct
 import sys
+import threading
 
 _COUNT = struct.Struct("=I")
 
@@ -77,12 +81,23 @@ def _run(session, signatures, name, inputs):
     }
 
 
-def main(path):
+def _end_with_parent():
+    """Ends this process when the other end of its input is gone."""
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), 0)
+    poll.poll()
+    os._exit(0)
+
+
+def main(path, memory_limit):
     """Serves requests on standard input until it ends.
 
     Args:
         path: Folder of a SavedModel.
+        memory_limit: Bytes of memory that may be asked for.
     """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    resource.setrlimit(resource.RLIMIT_DATA, (int(memory_limit),) * 2)
     import tensorflow as tf
 
     answers = sys.stdout.buffer
@@ -109,4 +124,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
