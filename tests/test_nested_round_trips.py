@@ -6,9 +6,9 @@ import pytest
 from support import trips
 from support.catalogue import LAYERS, symbolic
 from support.layer_contract import randomize, to_numpy
+from support.peers import KERAS
 from support.wrappers import WRAPPERS, Lazy, Network, Proper
 
-KERAS = tuple(map(int, keras.__version__.split(".")[:2]))
 ARRAYS = {name: case.arrays for name, case in LAYERS.items()}
 RANDOM = [name for name, case in LAYERS.items() if case.has_dropout]
 

@@ -141,7 +141,7 @@ class Attention(ListAttention):
             *wide_inputs, mask, attention_bias, return_attention_scores=True
         )
         rate, seed = dropping["dropout"], dropping["seed"]
-        weights = keras.random.dropout(weights, rate, seed=seed)
+        weights = dense.drop(weights, rate, seed)
         context = dense.average(weights, ops.cast(value, wide))
         return tuple(
             ops.cast(x, self.compute_dtype) for x in (context, weights)

@@ -159,6 +159,20 @@ class ReversibleEmbedding(_Base):
             )
         super().quantize(mode, type_check=False, config=config)
 
+    def save_own_variables(self, store):
+        """Writes all tables; `Embedding` knows of one."""
+        if _KERAS is None:
+            keras.layers.Layer.save_own_variables(self, store)
+        else:
+            super().save_own_variables(store)
+
+    def load_own_variables(self, store):
+        """Reads all tables."""
+        if _KERAS is None:
+            keras.layers.Layer.load_own_variables(self, store)
+        else:
+            super().load_own_variables(store)
+
     def compute_mask(self, inputs, mask=None):
         """Returns the mask of the inputs; that of ids is set in `call`."""
         return mask

@@ -40,7 +40,7 @@ def causal_language_model(
     Example:
 
     >>> model = causal_language_model(50, hidden_dim=16, num_heads=2)
-    >>> model.output_names, model.output_shape
+    >>> list(model.output_names), model.output_shape
     (['logits'], (None, None, 50))
 
     Reference:

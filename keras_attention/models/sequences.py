@@ -93,7 +93,7 @@ def sequence_regressor(
     Example:
 
     >>> model = sequence_regressor(3, hidden_dim=16, num_heads=2)
-    >>> model.output_names, model.output_shape
+    >>> list(model.output_names), model.output_shape
     (['values'], (None, 1))
     """
     num_outputs = arguments.positive_integer("num_outputs", num_outputs)

@@ -78,7 +78,7 @@ def text_classifier(
     Example:
 
     >>> model = text_classifier(50, 3, hidden_dim=16, num_heads=2)
-    >>> model.output_names, model.output_shape
+    >>> list(model.output_names), model.output_shape
     (['probabilities'], (None, 3))
     """
     token_ids, x, mask = _encode(vocabulary_size, pad_id, encoder_stack(stack))

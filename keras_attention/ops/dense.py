@@ -88,8 +88,16 @@ def average(weights, value, dropout=0.0, seed=None):
         The context `(..., N, T, Hv)`.
     """
     if dropout:
-        weights = keras.random.dropout(weights, dropout, seed=seed)
+        weights = drop(weights, dropout, seed)
     return _grouped_matmul(weights, value)
+
+
+def drop(weights, rate, seed=None):
+    """Drops weights at a rate above 0, up to all of them."""
+    if rate == 1:
+        # Earlier releases of Keras refuse to drop all.
+        return ops.zeros_like(weights)
+    return keras.random.dropout(weights, rate, seed=seed)
 
 
 def _softmax(scores):

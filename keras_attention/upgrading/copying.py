@@ -22,7 +22,8 @@ from keras_attention.upgrading.report import Note
 from keras_attention.upgrading.substitution import substituted
 
 # Keras exports no name for the class of functional models.
-_FUNCTIONAL = type(keras.Model(*[keras.Input((1,), name="probe")] * 2))
+_PROBE = keras.Input((1,), name="probe")
+_FUNCTIONAL = type(keras.Model(_PROBE, keras.layers.Identity()(_PROBE)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from keras import ops
 from support import layer_contract
 from support.arrays import normal
 from support.layer_contract import randomize, to_numpy
+from support.peers import where_keras_can
 
 from keras_attention import layers
 from keras_attention.models import attention_scores_model
@@ -32,12 +33,6 @@ KINDS = {
     "additive": ("AdditiveAttention", {"dropout": 0.3}),
     "additive, unscaled": ("AdditiveAttention", {"use_scale": False}),
 }
-# Earlier releases of Keras fail there; the tests of each layer hold the same
-# against its definition.
-KERAS = tuple(int(x) for x in keras.__version__.split(".")[:2])
-where_keras_can = pytest.mark.skipif(
-    KERAS < (3, 15), reason=f"Keras {keras.__version__} has no right answer"
-)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 

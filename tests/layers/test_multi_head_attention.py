@@ -7,6 +7,7 @@ from keras import ops
 from support import layer_contract
 from support.arrays import coins, normal
 from support.layer_contract import assert_close, randomize, to_numpy
+from support.peers import needs
 
 from keras_attention import reference
 from keras_attention.layers import MultiHeadAttention
@@ -34,6 +35,7 @@ OPTIONS = {
 
 def pair(*shapes, num_heads=3, key_dim=6, **options):
     """Our layer and Keras's, built alike and with the same weights."""
+    needs(keras.layers.MultiHeadAttention, *options)
     ours = MultiHeadAttention(num_heads, key_dim, **options)
     theirs = keras.layers.MultiHeadAttention(num_heads, key_dim, **options)
     for layer in (ours, theirs):

@@ -8,6 +8,7 @@ import pytest
 from support import layer_contract
 from support.arrays import normal
 from support.layer_contract import rebuilt, to_numpy
+from support.peers import needs
 
 from keras_attention.layers import MultiHeadAttention
 
@@ -95,6 +96,7 @@ def test_numpy_numbers_become_plain_ones():
 def test_loads_what_a_model_with_the_layer_of_keras_wrote(
     tmp_path, options, suffix
 ):
+    needs(keras.layers.MultiHeadAttention, *options)
     theirs = small_model(keras.layers.MultiHeadAttention, **options)
     path = tmp_path / f"model{suffix}"
     theirs.save_weights(path) if suffix == ".weights.h5" else theirs.save(path)

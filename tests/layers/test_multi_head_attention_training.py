@@ -8,6 +8,7 @@ from keras import ops
 from support import fresh_process
 from support.arrays import normal
 from support.layer_contract import randomize, to_numpy
+from support.peers import needs
 
 from keras_attention.layers import MultiHeadAttention
 
@@ -99,6 +100,7 @@ def test_dropout_keeps_the_mean(policy):
 
 
 def twins(**options):
+    needs(keras.layers.MultiHeadAttention, *options)
     ours = MultiHeadAttention(3, 6, **options)
     theirs = keras.layers.MultiHeadAttention(3, 6, **options)
     for layer in (ours, theirs):

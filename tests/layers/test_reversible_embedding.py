@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 from support.layer_contract import to_numpy
+from support.peers import where_keras_can
 
 from keras_attention.layers import ReversibleEmbedding
 from keras_attention.ops.masks import get_implicit_mask
@@ -55,7 +56,9 @@ def test_a_second_table_a_cap_and_a_dtype_for_the_way_back():
         ReversibleEmbedding(7, 3, logit_soft_cap=0)
 
 
-@pytest.mark.parametrize("mode", [None, "int8"])
+@pytest.mark.parametrize(
+    "mode", [None, pytest.param("int8", marks=where_keras_can)]
+)
 def test_the_mask_of_ids_goes_with_the_vectors_and_the_logits(mode):
     layer = ReversibleEmbedding(7, 4, mask_zero=True)
     layer.build()

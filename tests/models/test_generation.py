@@ -6,6 +6,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
+from support.peers import where_keras_can
 from support.toy_decoder import run
 from support.writers import (
     END,
@@ -212,6 +213,13 @@ def test_draws_repeat_by_seed_and_row():
     # A row with a seed of its own is the same in any company.
     rows = models.generate(model, [[9], *same], seed=[1, 4, 2, 4], **draw)
     np.testing.assert_array_equal(rows[[1, 3]], first[[0, 0]])
+
+
+@where_keras_can
+def test_draws_without_a_seed_follow_that_of_keras():
+    model = language_model(positions="alibi")
+    draw = {"max_new_tokens": COUNT, "temperature": 1.5, "top_p": 0.9}
+    same = [[3, 4]] * 3
     keras.utils.set_random_seed(3)
     one = models.generate(model, same, **draw)
     other = models.generate(model, same, **draw)
