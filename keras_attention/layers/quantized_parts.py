@@ -18,11 +18,13 @@ class QuantizedParts:
         """Returns the shapes to build for, and how parts are quantized."""
         config = super().get_build_config()
         quantized = {
-            path: _serialize(part)
+            path: serialize(part)
             for path, part in _parts(self)
             if part.quantization_mode is not None
         }
-        return {**config, "quantized": quantized} if quantized else config
+        if config is None or not quantized:
+            return config
+        return {**config, "quantized": quantized}
 
     def build_from_config(self, config):
         """Builds the layer, and quantizes its parts.
@@ -32,21 +34,14 @@ class QuantizedParts:
         """
         super().build_from_config(config)
         quantized = config.get("quantized", {}) if config else {}
-        for path, part in list(_parts(self)):
+        for path, part in _parts(self):
             # A dtype policy may have quantized it already.
             if path in quantized and part.quantization_mode is None:
-                _quantize(part, quantized[path])
+                quantize(part, quantized[path])
 
 
-def _parts(layer, prefix=""):
-    """Yields each sub-layer by its attributes, as a weights file names it."""
-    for name, part in vars(layer).items():
-        if isinstance(part, keras.layers.Layer):
-            yield prefix + name, part
-            yield from _parts(part, f"{prefix}{name}/")
-
-
-def _serialize(part):
+def serialize(part):
+    """Returns how a layer is quantized, ready for JSON."""
     # Older releases of Keras know the mode alone.
     config = getattr(part, "quantization_config", None)
     return {
@@ -55,7 +50,28 @@ def _serialize(part):
     }
 
 
-def _quantize(part, quantized):
+def quantize(part, quantized):
+    """Quantizes a layer as `serialize` found another one.
+
+    Args:
+        part: A built layer in floats.
+        quantized: What `serialize` returned.
+    """
     config = deserialize_keras_object(quantized["config"])
     options = {} if config is None else {"config": config}
     part.quantize(quantized["mode"], **options)
+
+
+def _parts(layer):
+    """Returns the layers inside by their attributes, as in a weights file."""
+    parts = []
+    _collect(layer, "", parts, {id(layer)})
+    return parts
+
+
+def _collect(layer, prefix, parts, seen):
+    for name, part in vars(layer).items():
+        if isinstance(part, keras.layers.Layer) and id(part) not in seen:
+            seen.add(id(part))
+            parts.append((prefix + name, part))
+            _collect(part, f"{prefix}{name}/", parts, seen)
