@@ -7,11 +7,12 @@ from keras import ops
 
 from keras_attention.layers import arguments, row_products
 from keras_attention.layers.list_attention import ListAttention
+from keras_attention.layers.quantized_parts import QuantizedParts
 from keras_attention.ops.additive import additive_attention
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class AdditiveAttention(ListAttention):
+class AdditiveAttention(QuantizedParts, ListAttention):
     """Attends to values by a small network on query and key.
 
     With `units`, the score of a query q for a key k is

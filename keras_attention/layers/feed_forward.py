@@ -5,11 +5,12 @@ from __future__ import annotations
 import keras
 
 from keras_attention.layers import arguments, row_products
+from keras_attention.layers.quantized_parts import QuantizedParts
 from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class FeedForward(keras.layers.Layer):
+class FeedForward(QuantizedParts, keras.layers.Layer):
     """Two dense layers with an activation between, at each position alone.
 
     Args:

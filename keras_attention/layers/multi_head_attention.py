@@ -16,12 +16,13 @@ from keras_attention.layers import (
 from keras_attention.layers.attention_hook import AttentionHook
 from keras_attention.layers.key_value_cache import KeyValueCache
 from keras_attention.layers.mask_argument import MaskArgument
+from keras_attention.layers.quantized_parts import QuantizedParts
 from keras_attention.ops import masks
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
 class MultiHeadAttention(
-    MaskArgument, AttentionHook, KeyValueCache, keras.layers.Layer
+    MaskArgument, AttentionHook, KeyValueCache, QuantizedParts, keras.Layer
 ):
     """Attention by several heads side by side, each on its own projection.
 

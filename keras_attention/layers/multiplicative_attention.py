@@ -6,13 +6,14 @@ import keras
 
 from keras_attention.layers import arguments, row_products
 from keras_attention.layers.base_attention import BaseAttention
+from keras_attention.layers.quantized_parts import QuantizedParts
 from keras_attention.ops import attention
 
 SCORES = ("dot", "general")
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class MultiplicativeAttention(BaseAttention):
+class MultiplicativeAttention(QuantizedParts, BaseAttention):
     """Attends to values by the unscaled product of query and key.
 
     The score of a query q for a key k is `q . k` ("dot") or, with a learned

@@ -6,11 +6,12 @@ import keras
 from keras import ops
 
 from keras_attention.layers import arguments, row_products
+from keras_attention.layers.quantized_parts import QuantizedParts
 from keras_attention.ops.inputs import check_inputs
 
 
 @keras.saving.register_keras_serializable(package="keras_attention")
-class PatchEmbedding(keras.layers.Layer):
+class PatchEmbedding(QuantizedParts, keras.layers.Layer):
     """Cuts an image into patches and projects each to a vector.
 
     The projection is that of a `Conv2D` whose strides are its kernel size:

@@ -8,10 +8,11 @@ from keras import ops
 from keras_attention.layers import arguments, injection
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention.layers.quantized_parts import QuantizedParts
 from keras_attention.ops import masks
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(QuantizedParts, keras.layers.Layer):
     """Parts with a residual each, and normalisation before or after them.
 
     A subclass makes its parts in `build` and joins them in `call`.

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_attention import layers
+from keras_attention.layers import quantized_parts
 from keras_attention.upgrading.hub import is_hub
 from keras_attention.upgrading.members import all_inside, members_of
 from keras_attention.upgrading.replacements import hub_members
@@ -297,7 +298,7 @@ def _adapt(old, new):
     if getattr(old, "lora_enabled", False) and not new.lora_enabled:
         new.enable_lora(old.lora_rank, lora_alpha=old.lora_alpha)
     if old.quantization_mode and not new.quantization_mode:
-        new.quantize(old.quantization_mode)
+        quantized_parts.quantize(new, quantized_parts.serialize(old))
 
 
 def _label(layer):

@@ -191,6 +191,23 @@ def test_low_rank_and_quantized_projections_are_kept():
     assert_same_outputs(old, new, x)
 
 
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("Int8QuantizationConfig", {"activation_quantizer": None}),
+        ("Int4QuantizationConfig", {"block_size": 2}),
+    ],
+)
+def test_the_quantizers_of_projections_are_kept(name, options):
+    config = getattr(getattr(keras, "quantizers", None), name, None)
+    if config is None:
+        pytest.skip("this release of Keras has one way to quantize")
+    old = functional(keras.layers.MultiHeadAttention(2, 4, name="a"))
+    old.quantize(config=config(**options))
+    new = keras_attention.upgrade(old)
+    assert_same_outputs(old, new, normal((2, 5, 8)))
+
+
 def test_a_class_of_its_own_is_left_alone_and_named():
     @keras.saving.register_keras_serializable(package="old")
     class Mine(keras.layers.MultiHeadAttention):
