@@ -98,6 +98,12 @@ def check(
     length: Annotated[
         list[int] | None, typer.Option(help="Length; repeatable.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run a model that touches files.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that loading and each run may take.")
+    ] = 600.0,
 ):
     """Prove that a version folder serves; exit with 1 if it does not."""
     from keras_attention import export as exports
@@ -112,6 +118,8 @@ def check(
                 batch_sizes=batch_size or (1, 3, 17),
                 lengths=length or (1, 5, 9),
                 skip=skip or (),
+                trust=trust,
+                timeout=timeout,
             )
     except ValueError as error:
         _fail(error)

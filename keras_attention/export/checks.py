@@ -1,27 +1,31 @@
 """Proves that a version folder serves, before it ships."""
 
-import hashlib
-import pathlib
-
-import numpy as np
 import tensorflow as tf
 
 from keras_attention.export.metadata import (
+    find_graph,
     read_graph,
     read_metadata,
     read_signatures,
 )
 from keras_attention.export.report import Report
 from keras_attention.export.runner import RunError, Runner
+from keras_attention.export.safety import unsafe_ops
 from keras_attention.export.samples import Samples, find_bounds
 from keras_attention.export.signatures import foreign_ops, reachable_nodes
-from keras_attention.export.trials import Trials
+from keras_attention.export.stored import stored_twice
+from keras_attention.export.trials import Trials, first_line
 
 _EXPORT = (
     "Export it with `keras_attention.export.export_for_serving(model, "
     "base_path)`"
 )
 _ADVICE = {
+    "readable": f"{_EXPORT} anew: this one is damaged, or none for serving.",
+    "no files touched": (
+        "Run it only if you trust whoever made it: a SavedModel is a program. "
+        "`check(path, trust=True)` runs it, `--trust` on the command line."
+    ),
     "loads": f"{_EXPORT} on the TensorFlow version that serves.",
     "plain ops": (
         f"{_EXPORT}, with that step written in `keras.ops` or moved to the "
@@ -44,6 +48,12 @@ _ADVICE = {
     ),
     "finite": "Find the layer with `keras.ops.isfinite` on its output.",
     "repeatable": "The same request must give the same answer.",
+    "rows alone": (
+        "A server joins the requests of different clients to one batch. Take "
+        "no mean, maximum or order over the batch axis, call "
+        "`BatchNormalization` with `training=False`, and give one row of "
+        "every output per row of the inputs."
+    ),
     "dropout off": f"{_EXPORT}: it traces the model with `training=False`.",
     "padding hidden": (
         "Hand the mask on: `Embedding(mask_zero=True)`, layers that keep "
@@ -58,13 +68,25 @@ _ADVICE = {
 CHECKS = tuple(_ADVICE)
 
 
-def check(path, batch_sizes=(1, 3, 17), lengths=(1, 5, 9), skip=(), cpp=None):
+def check(
+    path,
+    batch_sizes=(1, 3, 17),
+    lengths=(1, 5, 9),
+    skip=(),
+    cpp=None,
+    trust=False,
+    timeout=600.0,
+):
     """Checks a version folder as a model server would use it.
 
     The folder is loaded outside this process by the C++ loader of TensorFlow
     Serving or, where no compiler is found, by a plain session in a Python
     without Keras. Every signature runs at every batch size and length. Works
-    on any SavedModel.
+    on any SavedModel, also on a damaged one.
+
+    A SavedModel is a program. Before it is loaded, its graph is read for
+    operations that read or write files, or open connections; where there are
+    any, it is not run.
 
     Args:
         path: A version folder, such as `models/sentiment/1`.
@@ -72,43 +94,90 @@ def check(path, batch_sizes=(1, 3, 17), lengths=(1, 5, 9), skip=(), cpp=None):
         lengths: Lengths to run, for inputs with an open length.
         skip: Names of checks to leave out, from `CHECKS`.
         cpp: Whether to run by the C++ loader; None for where possible.
+        trust: Whether to run a model that touches files.
+        timeout: Seconds that loading, and each run, may take.
 
     Returns:
         A `Report`; `report.ok` tells whether the folder can ship.
 
     Raises:
-        ValueError: `skip` has an unknown name, or `path` is no SavedModel.
+        ValueError: `skip` has an unknown name, or `path` has no
+            `saved_model.pb`.
+
+    Example:
+
+    ```python
+    report = check("models/sentiment/1", lengths=(1, 64))
+    if not report.ok:
+        print(report)
+    ```
     """
     unknown = sorted(set(skip) - set(CHECKS))
     if unknown:
         raise ValueError(
             f"`skip` must have names from {CHECKS}. Received: {unknown}"
         )
-    graph = read_graph(path)
+    find_graph(path)
     report = Report(str(path))
-    checker = _Checker(report, graph, read_metadata(path), skip)
-    checker.judge("plain ops", foreign_ops(graph.graph_def, _nodes(graph)))
-    checker.judge("weights stored once", _weights_stored_twice(path))
     try:
-        with Runner(path, cpp) as runner:
-            report.runtime = runner.runtime
-            checker.judge("loads", [], runner.runtime)
-            checker.run_signatures(runner, batch_sizes, lengths)
-    except RunError as error:
-        checker.judge("loads", [str(error)[:500]])
+        checker = _Checker(report, path, skip)
+        unsafe = checker.look(trust)
+    except Exception as error:
+        report.add("readable", "fail", first_line(error), _ADVICE["readable"])
+    else:
+        if not unsafe or trust:
+            checker.run(batch_sizes, lengths, cpp, timeout)
+    done = {result.name for result in report.results}
+    for name in CHECKS:
+        if name not in done:
+            why = "left out" if name in skip else "not run"
+            report.add(name, "skip", why)
     report.results.sort(key=lambda result: CHECKS.index(result.name))
     return report
 
 
 class _Checker:
-    """Runs the signatures and writes the verdicts into a report."""
+    """Runs the signatures and writes the verdicts into a report.
 
-    def __init__(self, report, graph, metadata, skip):
+    Args:
+        report: The `Report` to fill.
+        path: A version folder.
+        skip: Names of checks to leave out.
+    """
+
+    def __init__(self, report, path, skip):
         self.report = report
-        self.signatures = read_signatures(graph)
-        self.nodes = reachable_nodes(graph.graph_def, _nodes(graph))
-        self.metadata = metadata
+        self.path = path
         self.skip = skip
+        self.graph = read_graph(path)
+        self.signatures = read_signatures(self.graph)
+        self.metadata = read_metadata(path)
+        self.nodes = reachable_nodes(self.graph.graph_def, self._roots())
+
+    def look(self, trust):
+        """Judges what can be seen without running; returns what is unsafe."""
+        unsafe = unsafe_ops(self.graph)
+        foreign = foreign_ops(self.graph.graph_def, self._roots())
+        copies = stored_twice(self.path, self.graph)
+        self.judge("readable", [])
+        bad = "warn" if trust else "fail"
+        self.judge("no files touched", unsafe, bad=bad)
+        self.judge("plain ops", foreign)
+        self.judge("weights stored once", copies)
+        return unsafe
+
+    def run(self, batch_sizes, lengths, cpp, timeout):
+        """Loads the folder and judges how it runs."""
+        try:
+            with Runner(self.path, cpp, timeout) as runner:
+                self.report.runtime = runner.runtime
+                self.judge("loads", [], runner.runtime)
+                self.run_signatures(runner, batch_sizes, lengths)
+        except RunError as error:
+            self.judge("loads", [str(error)[:500]])
+
+    def _roots(self):
+        return self.graph.graph_def.node
 
     def judge(self, name, problems, detail="", bad="fail"):
         """Adds a verdict: None for not applicable, empty for passed."""
@@ -129,10 +198,13 @@ class _Checker:
         found = dict.fromkeys(CHECKS)
         bounds = {}
         for name in sorted(self.signatures, key="examples".__eq__):
-            trials = self._trials(runner, name, bounds)
-            for check_name, problems in trials.all(batch_sizes, lengths):
+            for check_name, problems in self._tried(
+                runner, name, bounds, batch_sizes, lengths
+            ):
                 if problems is not None:
                     found[check_name] = (found[check_name] or []) + problems
+        if not self.signatures:
+            found["runs"] = ["there is no signature to run"]
         if found["any size"] is not None:
             found["any size"] += self._fixed_sizes()
         details = {
@@ -142,6 +214,14 @@ class _Checker:
         for name in CHECKS[CHECKS.index("weights restored") :]:
             bad = "warn" if name == "empty rows" else "fail"
             self.judge(name, found[name], details.get(name, ""), bad)
+
+    def _tried(self, runner, name, bounds, batch_sizes, lengths):
+        """Yields the problems of one signature, by the name of the check."""
+        try:
+            trials = self._trials(runner, name, bounds)
+            yield from trials.all(batch_sizes, lengths)
+        except Exception as error:
+            yield "runs", [f"{name}: {first_line(error)}"]
 
     def _trials(self, runner, name, bounds):
         inputs, _ = self.signatures[name]
@@ -184,34 +264,3 @@ class _Checker:
                         f"{name}: input {key!r} has length {shape[1]} only"
                     )
         return problems
-
-
-def _nodes(graph):
-    return graph.graph_def.node
-
-
-def _weights_stored_twice(path):
-    """Finds tensors that the checkpoint holds under two names."""
-    prefix = pathlib.Path(path) / "variables" / "variables"
-    if not prefix.with_suffix(".index").exists():
-        return []
-    reader = tf.train.load_checkpoint(str(prefix))
-    seen, total, repeated = {}, 0, {}
-    for name in sorted(reader.get_variable_to_shape_map()):
-        value = np.asarray(reader.get_tensor(name))
-        if value.dtype.kind == "O" or value.size < 2:
-            continue
-        total += value.nbytes
-        # Fresh biases are equal without being the same.
-        if np.all(value == value.flat[0]):
-            continue
-        key = value.shape, hashlib.sha256(value.tobytes()).digest()
-        if key in seen:
-            repeated[name] = value.nbytes
-        seen[key] = name
-    if sum(repeated.values()) <= 0.1 * total:
-        return []
-    return [
-        f"{sum(repeated.values())} of {total} bytes are copies, such as "
-        f"{next(iter(repeated))}"
-    ]

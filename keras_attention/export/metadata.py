@@ -45,7 +45,31 @@ def write_metadata(folder, name, model, interface):
 def read_metadata(folder):
     """Reads the metadata file; an empty dictionary where there is none."""
     path = pathlib.Path(folder) / _FILE
-    return json.loads(path.read_text()) if path.is_file() else {}
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise ValueError(f"{str(_FILE)!r} is no JSON object")
+    return content
+
+
+def find_graph(folder):
+    """Returns the path of the file that holds the graph of a SavedModel.
+
+    Args:
+        folder: A version folder.
+
+    Raises:
+        ValueError: there is no such folder or file.
+    """
+    folder = pathlib.Path(folder)
+    path = folder / "saved_model.pb"
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {str(folder)!r}.")
+    if not path.is_file():
+        raise ValueError(
+            f"There is no `saved_model.pb` in {str(folder)!r}. Give the "
+            "folder of one version, such as `models/sentiment/1`."
+        )
+    return path
 
 
 def read_graph(folder):
@@ -60,12 +84,7 @@ def read_graph(folder):
     Raises:
         ValueError: the folder holds no SavedModel for serving.
     """
-    path = pathlib.Path(folder) / "saved_model.pb"
-    if not path.is_file():
-        raise ValueError(
-            f"There is no `saved_model.pb` in {str(folder)!r}. Give the "
-            "folder of one version, such as `models/sentiment/1`."
-        )
+    path = find_graph(folder)
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for graph in saved.meta_graphs:
         if "serve" in graph.meta_info_def.tags:

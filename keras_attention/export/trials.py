@@ -54,13 +54,14 @@ class Trials:
             yield from self._comparisons()
         except RunError as error:
             where = f"{self.name} with several rows"
-            yield "any size", [f"{where}: {_first_line(error)}"]
+            yield "any size", [f"{where}: {first_line(error)}"]
 
     def _comparisons(self):
         unstable = self.repeats()
         # Random numbers in the graph explain it, as dropout does.
         yield "dropout off", unstable if self.random else []
         yield "repeatable", [] if self.random else unstable
+        yield "rows alone", None if unstable else self.alone()
         yield "padding hidden", None if unstable else self.padding()
         yield "empty rows", self.empty()
 
@@ -84,7 +85,7 @@ class Trials:
                 try:
                     outputs = self.run(inputs)
                 except RunError as error:
-                    failed.append(f"{where}: {_first_line(error)}")
+                    failed.append(f"{where}: {first_line(error)}")
                     continue
                 passed.add(length)
                 wrong = [k for k, v in outputs.items() if not _finite(v)]
@@ -111,6 +112,37 @@ class Trials:
                 self._close(first[name][0], other) for other in first[name][1:]
             ):
                 problems.append(f"{self.name}: {name} differs between rows")
+        return problems
+
+    def alone(self):
+        """Compares the rows of a batch with each of them alone.
+
+        Returns:
+            A list of problems; None where it does not apply.
+        """
+        if self.samples.batch_size is not None:
+            return None
+        rows = self.samples.rows(self.lengths[-1:] * 3, seed=4)
+        together = self.run(self.samples.batch(rows))
+        single = [self.run(self.samples.batch([row])) for row in rows]
+        problems = []
+        for name, value in together.items():
+            parts = [one[name] for one in single]
+            if not (
+                _has_rows(value, 3) and all(_has_rows(x, 1) for x in parts)
+            ):
+                problems.append(
+                    f"{self.name}: {name} has not one row per row: its shape "
+                    f"is {value.shape} for 3 rows, {parts[0].shape} for one"
+                )
+                continue
+            pairs = [(value[i : i + 1], part) for i, part in enumerate(parts)]
+            gaps = [_gap(*pair) for pair in pairs if not self._close(*pair)]
+            if gaps:
+                problems.append(
+                    f"{self.name}: {name} of a row changes by {max(gaps):.2g} "
+                    "with the other rows of its batch"
+                )
         return problems
 
     def padding(self):
@@ -151,7 +183,7 @@ class Trials:
         try:
             outputs = self.run(self.samples.batch(rows))
         except RunError as error:
-            return [f"{self.name}: {_first_line(error)}"]
+            return [f"{self.name}: {first_line(error)}"]
         return [
             f"{self.name}: NaN or infinity in {name}"
             for name, value in outputs.items()
@@ -192,8 +224,9 @@ def _same_bits(first, second):
     return first.tobytes() == second.tobytes()
 
 
-def _first_line(error):
-    line = str(error).strip().splitlines()[0]
+def first_line(error):
+    """Returns what an error says, in one line of bounded length."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return textwrap.shorten(line, 200, placeholder=" ...")
 
 
