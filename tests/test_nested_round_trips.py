@@ -1,5 +1,7 @@
 """Every public layer comes back from inside a user's layers and models."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -22,9 +24,23 @@ NESTED = pytest.param(
 each_random_layer = pytest.mark.parametrize("name", RANDOM)
 
 
-def assert_equal_outputs(back, model):
+@pytest.fixture(scope="module")
+def networks():
+    """Returns a function from a wrapper to a network and what it gives."""
+
+    @functools.cache
+    def get(wrapper):
+        model = Network(LAYERS, wrapper)
+        model(ARRAYS)
+        randomize(model)
+        return model, model(ARRAYS)
+
+    return get
+
+
+def assert_gives(back, expected):
     """Compares layer by layer, so that a difference names its layer."""
-    expected, actual = model(ARRAYS), back(ARRAYS)
+    actual = back(ARRAYS)
     for name in LAYERS:
         for one, other in zip(
             keras.tree.flatten(actual[name]),
@@ -43,36 +59,33 @@ def test_in_a_functional_model(wrapper, tmp_path):
     outputs = {x: wrap(x, name=f"part_{x}")(inputs[x]) for x in LAYERS}
     model = keras.Model(inputs, outputs)
     randomize(model)
+    expected = model(ARRAYS)
     for trip in (trips.keras_file, trips.weights_file):
         back = trip(model, tmp_path)
         assert trips.classes(back) == trips.classes(model)
         trips.assert_equal_weights(back, model)
-        assert_equal_outputs(back, model)
+        assert_gives(back, expected)
 
 
 @pytest.mark.parametrize("wrapper", ["Lazy", "Deep", NESTED])
-def test_in_a_subclassed_model(wrapper, tmp_path):
+def test_in_a_subclassed_model(wrapper, networks, tmp_path):
     """Keras rebuilds it without a thought for the dtypes of its inputs."""
-    model = Network(LAYERS, wrapper)
-    model(ARRAYS)
-    randomize(model)
+    model, expected = networks(wrapper)
     model.save(tmp_path / "model.keras")
     for _ in range(2):
         back = keras.saving.load_model(tmp_path / "model.keras")
         assert trips.classes(back) == trips.classes(model)
-        assert_equal_outputs(back, model)
+        assert_gives(back, expected)
 
 
 @pytest.mark.parametrize("wrapper", ["Lazy", "Deep"])
-def test_weights_of_a_subclassed_model(wrapper, tmp_path):
-    model = Network(LAYERS, wrapper)
-    model(ARRAYS)
-    randomize(model)
+def test_weights_of_a_subclassed_model(wrapper, networks, tmp_path):
+    model, expected = networks(wrapper)
     model.save_weights(tmp_path / "model.weights.h5")
     back = Network(LAYERS, wrapper)
     back(ARRAYS)
     back.load_weights(tmp_path / "model.weights.h5")
-    assert_equal_outputs(back, model)
+    assert_gives(back, expected)
 
 
 @pytest.mark.parametrize("name", LAYERS)

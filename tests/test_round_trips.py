@@ -12,7 +12,6 @@ from support.layer_contract import to_numpy
 
 from keras_attention import layers, models
 
-each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 each_layer = pytest.mark.parametrize("case", LAYERS.values(), ids=LAYERS)
 
 
@@ -29,16 +28,21 @@ def test_the_catalogue_is_complete():
     assert set(FACTORIES) == set(models.__all__) - not_factories
 
 
+@pytest.fixture(scope="module", params=CASES)
+def made(request):
+    """A case and its model, which no trip changes."""
+    case = CASES[request.param]
+    return case, case.model()
+
+
 @pytest.mark.parametrize("trip", trips.TRIPS.values(), ids=trips.TRIPS)
-@each_case
-def test_round_trip(case, trip, tmp_path):
-    model = case.model()
+def test_round_trip(made, trip, tmp_path):
+    case, model = made
     trips.assert_same(trip(model, tmp_path), model, case.arrays)
 
 
-@each_case
-def test_one_file_gives_the_same_model_in_each_generation(case, tmp_path):
-    model = case.model()
+def test_one_file_gives_the_same_model_in_each_generation(made, tmp_path):
+    case, model = made
     first = trips.keras_file(model, tmp_path)
     again = keras.saving.load_model(tmp_path / "model.keras")
     trips.assert_same(again, first, case.arrays)

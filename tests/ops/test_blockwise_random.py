@@ -236,7 +236,7 @@ def assert_near(one, other, tolerance):
 
 @pytest.mark.timeout(0 if DRAWS else 900)
 @settings(
-    max_examples=int(DRAWS or 20),
+    max_examples=int(DRAWS or 6),
     derandomize=DRAWS is None,
     database=None,
     deadline=None,

@@ -1,12 +1,14 @@
 """Derivatives of every kind, and settings that are tensors."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from support.arrays import normal
 
-from keras_attention.ops import AttentionMask
+from keras_attention.ops import AttentionMask, attention
 from keras_attention.ops import dot_product_attention as attend
 from keras_attention.ops.additive import additive_attention
 
@@ -15,16 +17,20 @@ SHAPES = (B, N, T, H), (B, N, S, H), (B, N, S, HV)
 KEYS = np.arange(S) < [[7], [9]]
 
 
-def tensors(dtype="float32"):
-    return [tf.constant(normal(shape), dtype) for shape in SHAPES]
+def tensors(dtype="float32", less=0):
+    shapes = [(*lead, length - less, size) for *lead, length, size in SHAPES]
+    return [tf.constant(normal(shape), dtype) for shape in shapes]
 
 
-def unknown_lengths(function, inputs):
+def bias(lead, less=0):
+    return tf.constant(normal((*lead, T - less, S - less)), "float32")
+
+
+def unknown_lengths(function, lead):
     """Traces a function, of T and S and of the batch not known."""
-    *arrays, bias = inputs
-    specs = [tf.TensorSpec((None, N, None, x.shape[-1])) for x in arrays]
-    shape = [1 if n == 1 else None for n in bias.shape]
-    specs.append(tf.TensorSpec(shape, bias.dtype))
+    specs = [tf.TensorSpec((None, N, None, size)) for *_, size in SHAPES]
+    shape = [1 if n == 1 else None for n in lead]
+    specs.append(tf.TensorSpec((*shape, None, None)))
     return tf.function(function, input_signature=specs)
 
 
@@ -42,16 +48,19 @@ def second_derivatives(*inputs, **options):
 
 
 @pytest.mark.parametrize("lead", [(1, N), (B, 1), (B, N), (1, 1)])
-def test_second_derivatives_with_any_bias(lead):
-    inputs = [*tensors(), tf.constant(normal((*lead, T, S)), "float32")]
-    exact = [tf.cast(x, "float64") for x in inputs]
-    expected = second_derivatives(*exact, flash_attention=False)
-    for flash in (True, None):
-
-        def run(*inputs, flash=flash):
-            return second_derivatives(*inputs, flash_attention=flash)
-
-        for function in (run, unknown_lengths(run, inputs)):
+def test_second_derivatives_with_any_bias(lead, monkeypatch):
+    # One graph, since tracing takes seconds, but of both its branches.
+    monkeypatch.setattr(attention, "dense_scores", lambda by_position: 30)
+    by_length = unknown_lengths(second_derivatives, lead)
+    flash = functools.partial(second_derivatives, flash_attention=True)
+    functions = [second_derivatives, by_length, flash]
+    if lead == (1, N):
+        functions.append(unknown_lengths(flash, lead))
+    for less in (0, 3):
+        inputs = [*tensors(less=less), bias(lead, less)]
+        exact = [tf.cast(x, "float64") for x in inputs]
+        expected = second_derivatives(*exact, flash_attention=False)
+        for function in functions:
             found = function(*inputs)
             for one, other in zip(found, expected, strict=True):
                 bound = 1e-5 * np.abs(other).max()
@@ -74,7 +83,7 @@ def forward(flash, inputs, place, tangent):
 
 @pytest.mark.parametrize("place", range(4))
 def test_forward_mode(place):
-    inputs = [*tensors(), tf.constant(normal((1, N, T, S)), "float32")]
+    inputs = [*tensors(), bias((1, N))]
     tangent = tf.constant(normal(inputs[place].shape), "float32")
     expected = forward(False, inputs, place, tangent)
     assert np.abs(expected).max() > 0.1
@@ -83,7 +92,7 @@ def test_forward_mode(place):
 
 
 def test_forward_mode_in_a_function_says_what_to_pass():
-    inputs = [*tensors(), tf.constant(normal((1, N, T, S)), "float32")]
+    inputs = [*tensors(), bias((1, N))]
     run = tf.function(forward, autograph=False)
     np.testing.assert_allclose(
         run(False, inputs, 0, inputs[0]),
