@@ -19,7 +19,7 @@ from keras_attention.export.metadata import read_graph
 from keras_attention.export.safety import unsafe_ops
 
 SPEC = tf.TensorSpec((None, 3), tf.float32, name="x")
-DRAWS = int(os.environ.get("KERAS_ATTENTION_DRAWS", "40"))
+DRAWS = 500 if "KERAS_ATTENTION_DRAWS" in os.environ else 100
 
 
 def save(folder, function, module=None, spec=SPEC):
