@@ -34,11 +34,14 @@ def versions(base_path):
     base = pathlib.Path(base_path)
     if not base.is_dir():
         return []
-    return sorted(
-        int(entry.name)
-        for entry in base.iterdir()
-        if entry.name.isdecimal() and entry.is_dir()
-    )
+    try:
+        entries = [x.name for x in base.iterdir() if x.is_dir()]
+    except OSError as error:
+        raise ValueError(
+            f"The folder {str(base)!r} cannot be searched: {error}"
+        ) from error
+    # Digits of other scripts are no numbers to a server.
+    return sorted(int(x) for x in entries if x.isascii() and x.isdecimal())
 
 
 def check_base_path(base_path):
@@ -49,6 +52,12 @@ def check_base_path(base_path):
             f"Received: base_path={base_path!r}"
         )
     base = pathlib.Path(base_path).absolute()
+    if (base / "saved_model.pb").exists():
+        raise ValueError(
+            f"{str(base)!r} is a version itself, which a server may have "
+            "loaded. Pass the folder of all versions, "
+            f"{str(base.parent)!r}. Received: base_path={str(base_path)!r}"
+        )
     for folder in (base, *base.parents):
         if folder.is_dir():
             break
@@ -77,6 +86,12 @@ def check_version(base, version, overwrite=False):
         # A file with such a name is no version, and yet in the way.
         while (base / str(number)).exists():
             number += 1
+        if number > _LARGEST:
+            raise ValueError(
+                f"There is no number after {_LARGEST}, the version in "
+                f"{str(base)!r}: versions fit 64 bits. Export to another "
+                "folder."
+            )
         return number
     try:
         number = operator.index(version)
@@ -161,23 +176,54 @@ def staged(base, version, overwrite=False, space=0):
             yield temporary
             _finish(temporary)
             _place(temporary, base / str(version), overwrite)
+            _flush(base)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_file(path, data):
-    """Writes bytes or text to a file in one visible step."""
-    path = pathlib.Path(path)
-    data = data.encode() if isinstance(data, str) else data
-    handle, temporary = tempfile.mkstemp(prefix=_PREFIX, dir=path.parent)
+@contextlib.contextmanager
+def files_beside(base):
+    """Lets files appear in a base folder at the end, or none of them.
+
+    To be entered before `staged`: all is written before the version is
+    placed, and seen after it.
+
+    Args:
+        base: Base folder, a `pathlib.Path` that exists.
+
+    Yields:
+        A function `write(path, text)`, by which None removes a file.
+
+    Raises:
+        ValueError: the folder cannot be written, or the disk is full.
+    """
+    written = {}
+
+    def write(path, text):
+        written[path] = None
+        if text is None:
+            return
+        handle, written[path] = tempfile.mkstemp(prefix=_PREFIX, dir=base)
+        with os.fdopen(handle, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(written[path], 0o666 & ~_umask())
+
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
+        yield write
+        for path, temporary in written.items():
+            if temporary is None:
+                path.unlink(missing_ok=True)
+            else:
+                os.replace(temporary, path)
+        _flush(base)
+    except OSError as error:
+        raise _unwritable(base, error) from error
+    finally:
+        for temporary in filter(None, written.values()):
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
 
 
 def _finish(folder):
@@ -190,6 +236,16 @@ def _finish(folder):
             os.chmod(path, 0o666 & ~umask)
             with open(path, "rb") as stream:
                 os.fsync(stream.fileno())
+
+
+def _flush(folder):
+    """Has the names in a folder reach the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _place(temporary, target, overwrite):
@@ -254,5 +310,9 @@ def _remove_abandoned(base):
     """Removes what killed exports left behind long ago."""
     for entry in base.glob(_PREFIX + "*"):
         with contextlib.suppress(OSError):
-            if time.time() - entry.stat().st_mtime > _ABANDONED_AFTER:
+            if time.time() - entry.lstat().st_mtime < _ABANDONED_AFTER:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink()

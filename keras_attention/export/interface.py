@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_attention.export.guessing import guess_dtype
 from keras_attention.models.naming import stable_names, unique_names
 
 _RESERVED = (*keyword.kwlist, "self")
@@ -112,7 +113,9 @@ def _input_structure(model, input_signature):
         return _map_specs(_checked_spec, input_signature), True
     inputs = getattr(model, "inputs", None)
     if isinstance(model, keras.Sequential) and inputs:
-        return _sequential_structure(model, inputs[0])
+        if inputs[0].shape[:1] in ((None,), ()):
+            return _checked_spec(inputs[0]), True
+        return _guessed(model, inputs[0].shape), False
     if inputs:
         return _map_specs(_checked_spec, model.input), True
     shapes = model.get_build_config().get("input_shape")
@@ -122,45 +125,34 @@ def _input_structure(model, input_signature):
             "`input_signature`, a dictionary with a `keras.KerasTensor` "
             "for each argument of `call`."
         )
-    return _from_shapes(shapes, _guess_dtype(_nested_layers(model))), False
+    if isinstance(shapes, dict) or any(
+        isinstance(size, (tuple, list, dict)) for size in shapes
+    ):
+        raise _unknown_dtypes(model, shapes)
+    return _guessed(model, shapes), False
 
 
-def _sequential_structure(model, tensor):
-    if tensor.shape[:1] in ((None,), ()):
-        return _checked_spec(tensor), True
-    return _from_shapes(tensor.shape, _guess_dtype(model.layers[:1])), False
-
-
-def _nested_layers(model):
-    nodes = tf.train.TrackableView(model).descendants()
-    return [node for node in nodes if isinstance(node, keras.Layer)]
-
-
-def _guess_dtype(layers):
-    """Dtype that a model without `keras.Input` reads, told by its layers.
-
-    Ids must not pass as floats, which mixed precision would round. Where ids
-    are guessed wrongly, the server refuses the floats it is sent.
-    """
-    if any(isinstance(x, keras.layers.TextVectorization) for x in layers):
-        return "string"
-    if any(isinstance(x, keras.layers.Embedding) for x in layers):
-        return "int32"
-    return "float32"
-
-
-def _from_shapes(shapes, dtype):
-    """Specs of the shapes a model was built with.
+def _guessed(model, shape):
+    """Returns the spec of the only input, as far as it can be told.
 
     The batch is left open, and so is the length of ids.
     """
-    if isinstance(shapes, dict):
-        return {k: _from_shapes(v, dtype) for k, v in shapes.items()}
-    if shapes and isinstance(shapes[0], (tuple, list)):
-        return [_from_shapes(v, dtype) for v in shapes]
-    if dtype == "int32" and len(shapes) == 2:
-        shapes = (None, None)
-    return keras.KerasTensor((None, *shapes[1:]), dtype=dtype)
+    dtype = guess_dtype(model, shape)
+    if dtype is None:
+        raise _unknown_dtypes(model, shape)
+    if dtype == "int32" and len(shape) == 2:
+        shape = (None, None)
+    return keras.KerasTensor((None, *shape[1:]), dtype=dtype)
+
+
+def _unknown_dtypes(model, shapes):
+    return ValueError(
+        f"The model {model.name!r} does not say which dtypes it takes: Keras "
+        "keeps the shapes it was built with alone, and a wrong guess would "
+        "distort what is sent. Pass `input_signature`, the same structure of "
+        "`keras.KerasTensor((None, ...), dtype=...)`, or begin the model with "
+        f"a `keras.Input`. Received: shapes {shapes}"
+    )
 
 
 def _checked_spec(leaf):

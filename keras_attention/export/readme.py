@@ -5,7 +5,6 @@ import json
 import numpy as np
 
 from keras_attention.export.client import Client
-from keras_attention.export.folder import write_file
 
 _LONGEST_SHOWN = 600
 
@@ -65,7 +64,7 @@ or use a signature that takes strings, and add
 """
 
 
-def write_readme(base, name, version, labels, signatures, requests):
+def write_readme(base, name, version, labels, signatures, requests, write):
     """Writes the file, and request bodies too long to be shown in it.
 
     Args:
@@ -75,6 +74,7 @@ def write_readme(base, name, version, labels, signatures, requests):
         labels: Dictionary from labels to version numbers.
         signatures: As `read_signatures` returns them.
         requests: List of `TrialRequest` to show, one per signature.
+        write: Callable that takes a path and the text to put there.
     """
     inputs, _ = signatures["serving_default"]
     open_length = any(None in spec.shape[1:] for spec in inputs.values())
@@ -82,7 +82,7 @@ def write_readme(base, name, version, labels, signatures, requests):
     shown = [
         text
         for request in requests
-        for text in _requests(base, name, client, request)
+        for text in _requests(base, name, client, request, write)
     ]
     title = ", ".join(f"{k} is {v}" for k, v in sorted(labels.items()))
     text = _TEXT.format(
@@ -98,7 +98,7 @@ def write_readme(base, name, version, labels, signatures, requests):
         requests="\n".join(shown),
         grpc_inputs=_grpc_inputs(requests, inputs),
     )
-    write_file(base / "README.txt", text)
+    write(base / "README.txt", text)
 
 
 def _signature_table(signatures):
@@ -113,7 +113,7 @@ def _signature_table(signatures):
     return "\n".join(lines)
 
 
-def _requests(base, name, client, request):
+def _requests(base, name, client, request, write):
     """Shows a request and its answer, in rows and for one also in columns."""
     inputs = {
         key: _readable(value, key) for key, value in request.inputs.items()
@@ -127,7 +127,7 @@ def _requests(base, name, client, request):
         yield (
             f"REST, {request.signature}, in {kind}\n"
             f"curl http://localhost:8501/v1/models/{name}:predict \\\n"
-            f"  -d {_body(base, file_name, body)}\n"
+            f"  -d {_body(base / file_name, body, write)}\n"
             f"gives\n{_answer(request.outputs, rows)}\n"
         )
 
@@ -183,14 +183,13 @@ def _shortest(value):
     return value.tolist()
 
 
-def _body(base, file_name, body):
+def _body(path, body, write):
     text = json.dumps(body)
-    path = base / file_name
     if len(text) <= _LONGEST_SHOWN and "'" not in text:
-        path.unlink(missing_ok=True)
+        write(path, None)
         return f"'{text}'"
-    write_file(path, text + "\n")
-    return f"@{file_name}"
+    write(path, text + "\n")
+    return f"@{path.name}"
 
 
 def _grpc_inputs(requests, specs):

@@ -2,7 +2,7 @@
 
 import re
 
-from keras_attention.export.folder import versions, write_file
+from keras_attention.export.folder import versions
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 _LABEL = re.compile(r"""key:\s*["'](\w+)["']\s*value:\s*(\d+)""")
@@ -56,7 +56,7 @@ def check_label(label):
         )
 
 
-def write_server_files(base, name, version, label=None):
+def write_server_files(base, name, version, label, write):
     """Writes `models.config` and `batching.config`.
 
     The first version is `stable`. A later one is `canary`, beside the version
@@ -67,6 +67,7 @@ def write_server_files(base, name, version, label=None):
         name: Name of the model on the server.
         version: Number of the version just written.
         label: Label of that version; None for the rule above.
+        write: Callable that takes a path and the text to put there.
 
     Returns:
         Dictionary from labels to version numbers.
@@ -82,8 +83,8 @@ def write_server_files(base, name, version, label=None):
     labels.setdefault("stable", version)
     if labels.get("canary") == labels["stable"]:
         del labels["canary"]
-    write_file(path, _models_config(name, labels))
-    write_file(base / "batching.config", _BATCHING)
+    write(path, _models_config(name, labels))
+    write(base / "batching.config", _BATCHING)
     return labels
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_attention.export.folder import (
     check_base_path,
     check_version,
+    files_beside,
     locked,
     staged,
 )
@@ -100,7 +101,10 @@ def write_version(target, traced, model, interface):
     with locked(base):
         # Another export may have taken the number while this one traced.
         number = check_version(base, target.version, overwrite)
-        with staged(base, number, overwrite, space) as folder:
+        with (
+            files_beside(base) as write,
+            staged(base, number, overwrite, space) as folder,
+        ):
             _log.info("Writing %.1f MB of weights", size / 1e6)
             _save(traced, folder)
             write_metadata(folder, name, model, interface)
@@ -109,9 +113,9 @@ def write_version(target, traced, model, interface):
             wanted = target.warm_up
             if wanted or (wanted is None and has_serving_api()):
                 _write_warm_up(folder, name, requests)
-        signatures = read_signatures(read_graph(base / str(number)))
-        labels = write_server_files(base, name, number, target.label)
-        write_readme(base, name, number, labels, signatures, shown)
+            signatures = read_signatures(read_graph(folder))
+            labels = write_server_files(base, name, number, target.label, write)
+            write_readme(base, name, number, labels, signatures, shown, write)
     return base / str(number)
 
 

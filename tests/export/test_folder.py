@@ -1,6 +1,7 @@
 """Version folders appear whole or not at all."""
 
 import concurrent.futures
+import errno
 import os
 import time
 
@@ -124,12 +125,78 @@ def test_old_leftovers_are_removed_and_fresh_ones_kept(tmp_path):
     assert numbers(tmp_path) == [".incomplete-new", "1"]
 
 
-def test_a_file_is_replaced_in_one_step(tmp_path):
-    path = tmp_path / "models.config"
-    folder.write_file(path, "one")
-    folder.write_file(path, b"two")
-    assert path.read_text() == "two"
+def test_leftovers_that_are_files_or_links_are_removed_too(tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / ".incomplete-file").write_text("half")
+    (tmp_path / ".incomplete-link").symlink_to(kept)
+    for name in (".incomplete-file", ".incomplete-link"):
+        path, then = tmp_path / name, time.time() - 1e6
+        os.utime(path, (then, then), follow_symlinks=False)
+    with folder.staged(tmp_path, 1):
+        pass
+    assert numbers(tmp_path) == ["1", "kept"]
+
+
+def test_files_appear_together_at_the_end(tmp_path):
+    one, two = tmp_path / "models.config", tmp_path / "README.txt"
+    two.write_text("old")
+    with folder.files_beside(tmp_path) as write:
+        write(one, "one")
+        write(two, None)
+        assert not one.exists() and two.read_text() == "old"
+    assert one.read_text() == "one" and numbers(tmp_path) == ["models.config"]
+
+
+@pytest.mark.parametrize("place", ["models.config", "README.txt"])
+def test_a_full_disk_leaves_all_as_it_was(tmp_path, monkeypatch, place):
+    """The version is not seen before the files beside it can be."""
+    (tmp_path / "models.config").write_text("old")
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ValueError, match="cannot be written.*No space"):
+        with folder.files_beside(tmp_path) as write:
+            with folder.staged(tmp_path, 2) as path:
+                (path / "saved_model.pb").write_text("graph")
+                write(tmp_path / "models.config", "new")
+                if place == "README.txt":
+                    monkeypatch.setattr(folder.os, "fsync", full)
+                write(tmp_path / "README.txt", "new")
+                monkeypatch.setattr(folder.os, "fsync", full)
     assert numbers(tmp_path) == ["models.config"]
+    assert (tmp_path / "models.config").read_text() == "old"
+
+
+def test_digits_of_other_scripts_are_no_versions(tmp_path):
+    for name in ("3", "٤", "５", "²", "-6", "1.5"):
+        (tmp_path / name).mkdir()
+    assert folder.versions(tmp_path) == [3]
+    assert folder.check_version(tmp_path, None) == 4
+
+
+def test_there_is_no_version_after_the_last(tmp_path):
+    (tmp_path / str(2**63 - 1)).mkdir()
+    with pytest.raises(ValueError, match="no number after.*64 bits"):
+        folder.check_version(tmp_path, None)
+
+
+def test_a_folder_that_cannot_be_searched_is_named(tmp_path, monkeypatch):
+    def closed(self):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(type(tmp_path), "iterdir", closed)
+    with pytest.raises(ValueError, match="cannot be searched.*denied"):
+        folder.versions(tmp_path)
+
+
+def test_a_version_is_no_base_folder(tmp_path):
+    version = tmp_path / "classifier" / "1"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").write_text("graph")
+    with pytest.raises(ValueError, match="version itself.*classifier'"):
+        folder.check_base_path(version)
 
 
 def test_a_file_with_the_next_number_is_stepped_over(tmp_path):

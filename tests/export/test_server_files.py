@@ -4,6 +4,7 @@ import pytest
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from keras_attention.export.folder import files_beside
 from keras_attention.export.server_files import (
     check_label,
     check_name,
@@ -20,7 +21,8 @@ def config_of(base):
 
 def add_version(base, number, label=None):
     (base / str(number)).mkdir(exist_ok=True)
-    return write_server_files(base, "sentiment", number, label)
+    with files_beside(base) as write:
+        return write_server_files(base, "sentiment", number, label, write)
 
 
 def test_the_first_version_is_stable_and_the_next_canary(tmp_path):
