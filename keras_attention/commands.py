@@ -10,15 +10,42 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from keras_attention import __version__
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Attention for Keras 3, from training to the model server.",
 )
 
 _log = logging.getLogger(__name__)
+# What errors say to callers in Python, and what that is here.
+_AS_FLAGS = {
+    "Pass `overwrite=True`": "Pass `--overwrite`",
+    "leave `version=None`": "leave out `--version`",
+}
 _COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+
+
+def _print_version(wanted: bool):
+    if wanted:
+        print(__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version of the package.",
+        ),
+    ] = False,
+):
+    """Attention for Keras 3, from training to the model server."""
 
 
 @app.command()
@@ -215,6 +242,9 @@ def _steps_on_stderr():
 
 
 def _fail(error):
+    text = str(error)
+    for argument, flag in _AS_FLAGS.items():
+        text = text.replace(argument, flag)
     console = Console(stderr=True, soft_wrap=True)
-    console.print(f"Error: {error}", markup=False, style="red")
+    console.print(f"Error: {text}", markup=False, style="red")
     raise typer.Exit(1)

@@ -1,6 +1,7 @@
 """The command line: what it prints, and how it exits."""
 
 import json
+import subprocess
 import sys
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 from keras import layers
 from typer.testing import CliRunner
 
+import keras_attention
 from keras_attention import cli
 from keras_attention.commands import app
 
@@ -47,6 +49,30 @@ def test_check_as_json_tells_of_faults(tmp_path):
     assert json.loads(result.stdout)["ok"] is False
     result = run("check", tmp_path, "--skip", "weights restored")
     assert result.exit_code == 0, result.output
+
+
+def test_the_version_is_told():
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout.strip() == keras_attention.__version__
+
+
+def test_the_package_runs_as_a_module():
+    process = subprocess.run(
+        [sys.executable, "-m", "keras_attention", "--help"],
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    assert "upgrade" in process.stdout and "--version" in process.stdout
+
+
+def test_errors_name_the_flags_of_the_command(model, tmp_path):
+    assert run("export", model, tmp_path, "--version", 3).exit_code == 0
+    result = run("export", model, tmp_path, "--version", 3)
+    assert result.exit_code == 1
+    assert "`--overwrite`" in result.stderr and "`--version`" in result.stderr
+    assert "=True" not in result.stderr and "=None" not in result.stderr
 
 
 def test_bad_arguments_print_one_error(model, tmp_path):

@@ -47,11 +47,12 @@ def export_generator(
     overwrite=False,
     **settings,
 ):
-    """Writes a model that writes as a folder that TensorFlow Serving loads.
+    """Exports an autoregressive model as a TF Serving version folder.
 
     Everything that `export_for_serving` says of the folder holds. The whole
     loop is in the graph: one request brings back whole sequences, the same
-    tokens as `models.generate` gives. A row gets the same in any batch.
+    tokens as `models.generate` gives. A row gets the same in any batch: drawn
+    tokens are those of `models.generate(..., seed=[seed] * B)`.
 
     The signatures, beside `serving_default` with the logits of the model:
 
@@ -74,7 +75,8 @@ def export_generator(
         version: Positive integer; None for the next free number.
         max_new_tokens: Number of tokens that a request gets at most, M.
         start_token: Id that a sequence-to-sequence model starts with.
-        seed: Integer. Equal requests get equal tokens, drawn ones too.
+        seed: Integer that every row draws from. Equal requests get equal
+            tokens, drawn ones too.
         cache_length: Number of positions S of the cache of `prefill` and
             `decode_step`. Defaults to the number of positions of the model,
             or 1024 where it has no such limit.

@@ -20,7 +20,7 @@ def positive_integer(name, value) -> int:
     if not is_integer or isinstance(value, bool) or value < 1:
         raise ValueError(
             f"Received an invalid value for argument `{name}`, expected a "
-            f"positive integer. Received: {name}={value}"
+            f"positive integer. Received: {name}={value!r}"
         )
     return int(value)
 
@@ -95,7 +95,7 @@ def rate(name, value) -> float:
     if not is_number or isinstance(value, bool) or not 0 <= value <= 1:
         raise ValueError(
             f"`{name}` must be a number from 0 to 1, the fraction of weights "
-            f"to drop. Received: {name}={value}"
+            f"to drop. Received: {name}={value!r}"
         )
     return float(value)
 

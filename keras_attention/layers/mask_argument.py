@@ -8,6 +8,18 @@ import numpy as np
 
 _LIST = "[query_mask, value_mask]"
 
+# Arguments of a call that are no tensors to attend to.
+_FLAGS = {
+    "training",
+    "use_causal_mask",
+    "return_attention_scores",
+    "attention_mask",
+    "attention_bias",
+    "query_mask",
+    "value_mask",
+    "key_mask",
+}
+
 
 class MaskArgument:
     """Lets `mask=` stand for the padding masks of query, value and key.
@@ -18,6 +30,8 @@ class MaskArgument:
 
     def __call__(self, *args, mask=None, **kwargs):
         """Calls the layer, the masks under their own names."""
+        if len(args) == 1 and not kwargs.keys() - _FLAGS:
+            self._refuse_one_tensor(args[0])
         if mask is not None:
             # By what was passed: Keras makes two tensors of an array that
             # is passed twice.
@@ -29,6 +43,23 @@ class MaskArgument:
             else:
                 kwargs.update(_by_name(mask, given))
         return super().__call__(*args, **kwargs)
+
+    def _refuse_one_tensor(self, given):
+        """Says how self-attention is called, where one tensor is passed."""
+        parameters = inspect.signature(self.call).parameters
+        needed = [
+            name
+            for name in ("query", "key", "value")
+            if name in parameters
+            and parameters[name].default is inspect.Parameter.empty
+        ]
+        if len(needed) > 1 and not isinstance(given, (list, tuple)):
+            call = ", ".join("x" for _ in needed)
+            raise TypeError(
+                f"`{type(self).__name__}` takes {', '.join(needed)}. For "
+                f"self-attention call it as `layer({call})`. Received: one "
+                "positional argument"
+            )
 
 
 def _by_name(mask, given) -> dict:

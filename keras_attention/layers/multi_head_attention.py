@@ -24,11 +24,11 @@ from keras_attention.ops import masks
 class MultiHeadAttention(
     MaskArgument, AttentionHook, KeyValueCache, QuantizedParts, keras.Layer
 ):
-    """Attention by several heads side by side, each on its own projection.
+    """Attention by several heads, called with `(query, value, key=None)`.
 
     Takes everything `keras.layers.MultiHeadAttention` takes, with the same
-    weights in the same order and shapes. Like Keras's layer, and unlike
-    `ScaledDotProductAttention`, it is called with `(query, value, key=None)`.
+    weights in the same order and shapes. The order of the call is that of
+    Keras's layer; `ScaledDotProductAttention` takes `(query, key, value)`.
 
     The same inputs give the same output on every path. A query that may
     attend to nothing gets a context of zeros, so that its output is the

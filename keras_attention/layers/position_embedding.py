@@ -136,7 +136,8 @@ class PositionEmbedding(keras.layers.Layer):
             raise ValueError(
                 f"Positions {start} to {stop - 1} were asked for, but there "
                 f"are vectors for 0 to {self.sequence_length - 1} only. Pass "
-                "a larger `sequence_length` or shorter inputs. Received: "
+                "a larger `sequence_length` (`max_length` of a model), or "
+                "shorter inputs. Received: "
                 f"sequence_length={self.sequence_length}, inputs of length "
                 f"{length}, start_index={start_index}"
             )

@@ -80,7 +80,9 @@ class AttentionAxes:
         ):
             raise ValueError(
                 "All axes of `value` and `key` but the last must be equal: "
-                f"each key belongs to one value. Received: {shapes}"
+                "each key belongs to one value. The order is `(query, value, "
+                "key)`, as in Keras, and not that of PyTorch. "
+                f"Received: {shapes}"
             )
         if len(query) != len(value):
             raise ValueError(
@@ -88,10 +90,12 @@ class AttentionAxes:
                 f"(B, T, D) and (B, S, D). Received: {shapes}"
             )
         if any(sizes_differ(query[a], value[a]) for a in (0, *self.free)):
+            others = ""
+            if self.free:
+                others = f" and at axes that are not attended over, {self.free}"
             raise ValueError(
                 "`query` and `value` must be of the same size at the batch "
-                f"axis and at axes that are not attended over, {self.free} "
-                f"here. Received: {shapes}"
+                f"axis{others}. Received: {shapes}"
             )
 
     def heads_first(self, projected):

@@ -544,6 +544,12 @@ def _check_shape(tensor, name, accepted) -> None:
             "What differs by head alone has the shape (1, N, T, S) = "
             f"{(1, *shape)}. "
         )
+    pairs = accepted.get("(B, T, S)", ())
+    if len(shape) == 2 and shape == (*pairs[:1], *pairs[2:]):
+        hint = (
+            "A padding mask (B, S) of the keys goes by `value_mask` (or "
+            "`key_mask`). "
+        )
     raise ValueError(
         f"`{name}` must have one of the shapes {shapes} (any axis may be 1, "
         f"None is unknown as yet). {hint}Received: {name}.shape={shape}"

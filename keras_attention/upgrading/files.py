@@ -23,6 +23,10 @@ from keras_attention.upgrading.verification import (
 
 _log = logging.getLogger(__name__)
 
+# Bytes that any archive may unpack to, and what weights of zeros gain.
+_HARMLESS = 100 << 20
+_LARGEST_RATIO = 20
+
 
 @dataclasses.dataclass(frozen=True)
 class FileUpgrade:
@@ -105,6 +109,7 @@ def _check_target(target, overwrite):
 def _load(source, imports):
     if not source.is_file():
         raise ValueError(f"There is no file {str(source)!r}.")
+    _check_sizes(source)
     try:
         for name in imports:
             importlib.import_module(name)
@@ -122,6 +127,21 @@ def _load(source, imports):
             "the module that registers its classes with `--import`, if it "
             f"has any of its own. Reason: {error}"
         ) from error
+
+
+def _check_sizes(source):
+    """Refuses an archive that unpacks to far more than it is."""
+    if not zipfile.is_zipfile(source):
+        return
+    with zipfile.ZipFile(source) as archive:
+        parts = archive.infolist()
+    unpacked = sum(part.file_size for part in parts)
+    if unpacked > _HARMLESS + _LARGEST_RATIO * source.stat().st_size:
+        raise ValueError(
+            f"{str(source)!r} of {source.stat().st_size:,} bytes unpacks to "
+            f"{unpacked:,}: weights do not shrink so much, so that it is not "
+            "read."
+        )
 
 
 def _mentions_hub(source):

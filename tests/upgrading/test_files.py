@@ -1,5 +1,7 @@
 """Upgrading a file to a file, and the command that does."""
 
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -91,6 +93,15 @@ def test_a_model_that_comes_out_different_is_not_written(
     with pytest.raises(ValueError, match="differ by"):
         files.upgrade_file(old[0], tmp_path / "new.keras")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_archive_that_grows_is_not_read(old, tmp_path):
+    bomb = tmp_path / "bomb.keras"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", b"0" * (200 << 20))
+    assert bomb.stat().st_size < 1 << 20
+    with pytest.raises(ValueError, match="unpacks to 209,715,200"):
+        files.upgrade_file(bomb, tmp_path / "new.keras")
 
 
 def test_random_inputs_are_those_the_model_knows():
