@@ -5,7 +5,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: clean demo examples format help lint test test-keras-hub test-oldest test-other test-torch
+.PHONY: clean demo examples format help lint test test-keras-hub test-matrix test-oldest test-other test-torch
 
 # The Python that .venv is made from: `make test PYTHON=python3.12`.
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
@@ -34,6 +34,9 @@ examples: $(VENV)/.extras-examples  ## Train a model of words and sounds, and on
 
 test: $(VENV)/.extras-demo,examples,serving,test  ## Run tests and doctests; PYTEST_ARGS="..." to choose
 	$(VENV)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-matrix: $(VENV)/.extras-demo,examples,serving,test  ## Run those that are many alike
+	$(VENV)/bin/python -m pytest $(IN_PARALLEL) -m matrix tests $(PYTEST_ARGS)
 
 # On some processors TensorFlow multiplies by oneDNN, on others it does not.
 test-other: $(VENV)/.extras-demo,examples,serving,test  ## Run those of numbers with oneDNN off, or on where it is off

@@ -14,11 +14,15 @@ from support.wrappers import WRAPPERS, Lazy, Network, Proper
 ARRAYS = {name: case.arrays for name, case in LAYERS.items()}
 RANDOM = [name for name, case in LAYERS.items() if case.has_dropout]
 
+DEEP = pytest.param("Deep", marks=pytest.mark.matrix)
 NESTED = pytest.param(
     "Nested",
-    marks=pytest.mark.skipif(
-        KERAS < (3, 15), reason="Keras loses lists of lists of layers"
-    ),
+    marks=[
+        pytest.mark.matrix,
+        pytest.mark.skipif(
+            KERAS < (3, 15), reason="Keras loses lists of lists of layers"
+        ),
+    ],
 )
 
 each_random_layer = pytest.mark.parametrize("name", RANDOM)
@@ -67,7 +71,7 @@ def test_in_a_functional_model(wrapper, tmp_path):
         assert_gives(back, expected)
 
 
-@pytest.mark.parametrize("wrapper", ["Lazy", "Deep", NESTED])
+@pytest.mark.parametrize("wrapper", ["Lazy", DEEP, NESTED])
 def test_in_a_subclassed_model(wrapper, networks, tmp_path):
     """Keras rebuilds it without a thought for the dtypes of its inputs."""
     model, expected = networks(wrapper)
@@ -78,7 +82,7 @@ def test_in_a_subclassed_model(wrapper, networks, tmp_path):
         assert_gives(back, expected)
 
 
-@pytest.mark.parametrize("wrapper", ["Lazy", "Deep"])
+@pytest.mark.parametrize("wrapper", ["Lazy", DEEP])
 def test_weights_of_a_subclassed_model(wrapper, networks, tmp_path):
     model, expected = networks(wrapper)
     model.save_weights(tmp_path / "model.weights.h5")

@@ -24,7 +24,6 @@ sys.exit(code)
 """
 BLOCKWISE = "ops/test_blockwise.py::test_equals_dense_with_gradients"
 TESTS = [
-    "ops/test_attention.py",
     "ops/test_dense.py",
     BLOCKWISE,
     "ops/test_blockwise.py::test_half_types",
@@ -42,5 +41,5 @@ def test_kernels_under_the_other_setting(monkeypatch):
     options = ["-q", "-p", "no:cacheprovider", "-k", CHOICE]
     printed = fresh_process.run(RUN, *options, *tests)
     count, there = printed.split()
-    assert int(count) > 150
+    assert int(count) > 100
     assert there == str(not here)

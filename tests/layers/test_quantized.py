@@ -128,9 +128,18 @@ SOME_MODES = {
 }
 
 
+def _marks(name, mode):
+    often = mode == "int8" or name in ("MultiHeadAttention", "tied")
+    return () if often else pytest.mark.matrix
+
+
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [(name, mode) for name in SUBJECTS for mode in SOME_MODES.get(name, MODES)],
+    [
+        pytest.param(name, mode, marks=_marks(name, mode))
+        for name in SUBJECTS
+        for mode in SOME_MODES.get(name, MODES)
+    ],
 )
 def test_files_hold_the_quantized_model(name, mode, tmp_path):
     model, arrays = SUBJECTS[name]()
