@@ -44,14 +44,18 @@ def _captured_resources(objects, functions):
 
     What nothing reads, such as the slots of an optimizer, is left behind.
     """
+    functions = list(functions)
     captured = {id(x) for fn in functions for x in fn.captured_inputs}
     known = {id(variable) for variable in raw_variables(objects)}
-    nodes = _unique(
+    tracked = [
         node
         for item in objects
         for node in tf.train.TrackableView(item).descendants()
         if isinstance(node, (tf.Variable, _Resource))
-    )
+    ]
+    # States of layers and metrics, which a layer may keep where it likes.
+    read = [variable for fn in functions for variable in fn.graph.variables]
+    nodes = _unique([*tracked, *read])
     return [
         node
         for node in nodes

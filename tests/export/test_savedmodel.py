@@ -327,3 +327,39 @@ def test_exports_at_once_take_the_next_numbers(tmp_path):
     config = (tmp_path / "models.config").read_text()
     assert 'key: "stable" value: 1' in config
     assert 'key: "canary" value: 3' in config
+
+
+class Counting(keras.layers.Layer):
+    """Updates a metric in every call."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seen = keras.metrics.Sum(name="seen")
+
+    def call(self, inputs):
+        self.seen.update_state(inputs)
+        return inputs + self.seen.result()
+
+
+def test_a_metric_that_is_updated_in_a_call_is_served(tmp_path):
+    inputs = keras.Input((3,), name="x")
+    model = keras.Model(inputs, Counting()(inputs))
+    path = export_for_serving(model, tmp_path)
+    x = np.ones((1, 3), "float32")
+    with Runner(path) as runner:
+        (first,) = runner.run("serving_default", {"x": x}).values()
+        (again,) = runner.run("serving_default", {"x": x}).values()
+    # The requests that are tried at export have been counted by then.
+    np.testing.assert_array_equal(again - first, np.full((1, 3), 3.0))
+
+
+def test_a_layer_with_state_is_served(tmp_path):
+    inputs = keras.Input(batch_shape=(2, 5, 3), name="x")
+    x = layers.GRU(4, stateful=True)(inputs)
+    model = keras.Model(inputs, layers.Dense(2)(x))
+    path = export_for_serving(model, tmp_path)
+    x = np.linspace(-1, 1, 30, dtype="float32").reshape(2, 5, 3)
+    with Runner(path) as runner:
+        runs = [runner.run("serving_default", {"x": x}) for _ in range(2)]
+    first, again = (next(iter(run.values())) for run in runs)
+    assert np.abs(first - again).max() > 1e-4
