@@ -129,7 +129,7 @@ def test_rebuilt_equals(inputs):
 
 @pytest.mark.parametrize("units", [0, -3, 2.5, "many"])
 def test_units_out_of_range(units):
-    with pytest.raises(ValueError, match=f"units.*units={units}"):
+    with pytest.raises(ValueError, match=f"units.*units={units!r}"):
         AdditiveAttention(units)
 
 

@@ -20,7 +20,7 @@ def test_what_is_no_positive_integer(value):
     with pytest.raises(ValueError) as error:
         arguments.positive_integer("units", value)
     assert "`units`" in str(error.value)
-    assert f"units={value}" in str(error.value)
+    assert f"units={value!r}" in str(error.value)
 
 
 @pytest.mark.parametrize("value", [0, 1, 0.5, np.float32(0.25), np.int64(0)])
@@ -33,7 +33,7 @@ def test_rates(value):
 def test_what_is_no_rate(value):
     with pytest.raises(ValueError) as error:
         arguments.rate("dropout", value)
-    assert f"dropout={value}" in str(error.value)
+    assert f"dropout={value!r}" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,9 @@ def test_multi_head_attention_names_shapes_that_do_not_fit(shapes):
 
 def test_multi_head_attention_names_free_axes_that_do_not_fit():
     layer = MultiHeadAttention(4, 6, attention_axes=2)
-    with pytest.raises(ValueError, match=r"\(1,\) here.*\(2, 4, 5, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"not attended over, \(1,\).*\(2, 4, 5, 8\)"
+    ):
         layer.build((2, 3, 5, 8), (2, 4, 5, 8))
 
 

@@ -19,7 +19,7 @@ def test_padding_of_features_is_a_finite_number(value):
 
 @pytest.mark.parametrize("value", [None, "8", 0, 2.5])
 def test_a_width_that_is_no_positive_integer(value):
-    with pytest.raises(ValueError, match=f"hidden_dim={value}"):
+    with pytest.raises(ValueError, match=f"hidden_dim={value!r}"):
         models.text_classifier(9, 2, hidden_dim=value)
 
 

@@ -97,10 +97,10 @@ def test_it_learns_the_mean_of_a_feature():
 def test_bad_sizes(bad):
     for make in (models.sequence_classifier, models.sequence_regressor):
         with pytest.raises(
-            ValueError, match=f"`num_features`.*positive.*num_features={bad}"
+            ValueError, match=f"`num_features`.*positive.*num_features={bad!r}"
         ):
             make(bad, 2)
-    with pytest.raises(ValueError, match=f"`num_outputs`.*num_outputs={bad}"):
+    with pytest.raises(ValueError, match=f"`num_outputs`.*num_outputs={bad!r}"):
         models.sequence_regressor(3, bad)
 
 

@@ -195,7 +195,8 @@ def test_pooling_and_activation_are_passed_on():
 @pytest.mark.parametrize("bad", [0, -2, None, "many", 2.5])
 def test_a_vocabulary_that_is_none(bad):
     with pytest.raises(
-        ValueError, match=f"`vocabulary_size`.*positive.*vocabulary_size={bad}"
+        ValueError,
+        match=f"`vocabulary_size`.*positive.*vocabulary_size={bad!r}",
     ):
         models.encoder(bad)
 
